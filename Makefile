@@ -1,0 +1,56 @@
+# Everything a user types. `make` alone prints this list.
+.DEFAULT_GOAL := help
+.PHONY: help install data test test-lowest lint bench clean
+SHELL := /bin/bash
+
+PYTHON ?= python3
+WORKSPACE ?= data
+SEED ?= 0
+ENGINE ?= polars
+LOG ?=
+
+BIN := .venv/bin
+PBM := $(BIN)/pbm
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  Variables: LOG=FILE (your log instead of a synthetic one), WORKSPACE=$(WORKSPACE), SEED=$(SEED), ENGINE=$(ENGINE) (or duckdb)"
+
+install: .venv/.installed ## make .venv with everything in it (every target does this when needed)
+
+.venv/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "pbm needs Python 3.11 or newer; name one with PYTHON=" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+data: install ## a synthetic log, or LOG=, counted: counts.parquet
+ifeq ($(strip $(LOG)),)
+	$(PBM) synthesize --workspace '$(WORKSPACE)' --seed $(SEED)
+	$(PBM) count '$(WORKSPACE)/raw/training.txt' --workspace '$(WORKSPACE)' --engine $(ENGINE)
+else
+	$(PBM) count '$(LOG)' --workspace '$(WORKSPACE)' --engine $(ENGINE)
+endif
+
+test: install ## the tests
+	$(BIN)/pytest
+
+test-lowest: ## the tests, on the oldest versions that pyproject.toml allows
+	$(PYTHON) -m venv --clear .venv-lowest
+	$(PYTHON) tests/lowest.py > .venv-lowest/lowest.txt
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint .venv-lowest/lowest.txt --editable '.[dev]'
+	.venv-lowest/bin/pytest
+
+lint: install ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: install ## the speed and memory claims of the README, each as a ratio
+	$(BIN)/python -m benchmarks.counting
+	$(BIN)/python -m benchmarks.starting
+
+clean: ## remove what was made in the workspace, and the caches; keeps .venv
+	rm -rf '$(WORKSPACE)/raw' '$(WORKSPACE)'/*.parquet benchmarks/scratch .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

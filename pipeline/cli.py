@@ -1,0 +1,204 @@
+"""The `pbm` command: parses, calls one stage, prints its closing result. Heavy imports wait inside the commands."""
+
+import json
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from pipeline.errors import DataError
+from pipeline.filter import Filter, Unit
+
+app = typer.Typer(
+    name="pbm",
+    help="From a click log to position-based models and bandit experiments, stage by stage.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+PAPER = Filter()
+
+
+class EngineName(StrEnum):
+    polars = "polars"
+    duckdb = "duckdb"
+
+
+Workspace = Annotated[
+    Path, typer.Option("--workspace", "-w", envvar="PBM_WORKSPACE", help="Folder of the artefacts.", metavar="DIR")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the closing result as JSON.")]
+DEFAULT_WORKSPACE = Path("data")
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from pipeline import __version__
+
+        typer.echo(f"pbm {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def synthesize(
+    lines: Annotated[int, typer.Option(min=1, help="Lines of the log. What is planted does not depend on it.")] = 4_000_000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same bytes.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write it.", show_default="WORKSPACE/raw/training.txt", metavar="FILE")
+    ] = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Write a synthetic log in the exact KDD Cup 2012 format, with the paper's eight models planted in it.
+
+    What was planted is in WORKSPACE/raw/truth.parquet.
+    """
+    from pipeline.stages.synthesize import synthesize as run
+
+    out = out or workspace / "raw" / "training.txt"
+    result = run(out, workspace, lines, seed)
+    typer.echo(
+        json.dumps({**result._asdict(), "path": str(out)})
+        if as_json
+        else f"{out}: {result.lines:,} lines ({result.planted:,} of 8 published models, {result.near_misses:,} of near misses, "
+        f"{result.background:,} of background), {result.bytes:,} bytes"
+    )
+
+
+@app.command()
+def count(
+    log: Annotated[Path, typer.Argument(help="The log: text, .gz, .zst, .zip or parquet.", metavar="LOG", show_default=False)],
+    fmt: Annotated[
+        str,
+        typer.Option("--format", help="A format by name, or your own declaration in a .toml file (see `pbm formats`)."),
+    ] = "kdd2012",
+    engine: Annotated[EngineName, typer.Option(help="What counts; the result is the same.")] = EngineName.polars,
+    unit: Annotated[
+        Unit,
+        typer.Option(
+            help="What one display is. lines: each line, clicked if it has a click; the paper's reading, which calls a line a "
+            "record with a binary reward. impressions: each impression of a line; the statistically full one. "
+            "The filter and the estimates follow the unit."
+        ),
+    ] = PAPER.unit,
+    min_displays: Annotated[
+        int, typer.Option(min=1, help="Keep ads with so many displays at every position.")
+    ] = PAPER.min_displays,
+    min_ads: Annotated[int, typer.Option(min=1, help="Keep queries with so many such ads.")] = PAPER.min_ads,
+    positions: Annotated[
+        int, typer.Option(min=1, help="Look at positions 1 to this; lines at others are dropped.")
+    ] = PAPER.positions,
+    max_bad_lines: Annotated[
+        int, typer.Option(min=0, help="Set up to so many bad lines aside in rejects.parquet; stop at more.")
+    ] = 1000,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Count displays and clicks per (query, ad, position) of the log, exactly, for what passes the paper's filter.
+
+    Every line is checked. Writes counts.parquet and rejects.parquet.
+    """
+    from pipeline import formats
+    from pipeline.stages.count import count as run
+
+    if engine is EngineName.duckdb:
+        from pipeline.engines.duckdb import count as engine_count
+    else:
+        from pipeline.engines.polars import count as engine_count
+
+    start = time.perf_counter()
+    wanted = Filter(unit, min_displays, min_ads, positions)
+    result = run(log, workspace, formats.load(fmt), engine_count, wanted, max_bad_lines)
+    seconds = time.perf_counter() - start
+    if result.unterminated:
+        _note(f"{log} does not end with a newline; if its last line was cut inside its last field, no check can tell")
+    if result.rejected:
+        _note(
+            f"bad lines are set aside in {workspace / 'rejects.parquet'}; up to {max_bad_lines:,} are tolerated (--max-bad-lines)"
+        )
+    if result.queries == 0:
+        _note(
+            f"no query has {min_ads} ads with {min_displays:,} {unit} at each of {positions} positions, so counts.parquet is empty; "
+            f"lower --min-displays, --min-ads or --positions"
+        )
+    speed = {"seconds": round(seconds, 3), "lines_per_second": round(result.lines / seconds)}
+    if as_json:
+        typer.echo(json.dumps({**result._asdict(), **speed}))
+        return
+    rejected = sum(result.rejected.values())
+    rows: list[tuple[str, Any]] = [
+        ("lines read", result.lines),
+        ("- rejected", rejected),
+        *((f"    {reason}", n) for reason, n in result.rejected.items()),
+        (f"- dropped: position above {positions}", result.dropped_positions),
+        ("- dropped by the filter", result.dropped_filter),
+        ("= kept", result.kept),
+        ("queries kept", result.queries),
+        ("ads kept", result.ads),
+        ("seconds", f"{seconds:.2f}"),
+        ("lines per second", speed["lines_per_second"]),
+    ]
+    typer.echo(_aligned(rows))
+
+
+@app.command(name="formats")
+def show_formats(
+    name: Annotated[str | None, typer.Argument(help="Print the declaration of this one.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the log formats, or print one as the .toml to start your own from."""
+    from importlib import resources
+
+    from pipeline import formats
+
+    if name is None:
+        known = {known: _first_comment(known) for known in formats.names()}
+        typer.echo(json.dumps(known) if as_json else "\n".join(f"{known}  {text}" for known, text in known.items()))
+    else:
+        formats.load(name)
+        path = resources.files(formats).joinpath(f"{name}.toml") if name in formats.names() else Path(name)
+        text = path.read_text("utf-8")
+        typer.echo(json.dumps({"name": name, "toml": text}) if as_json else text, nl=as_json)
+
+
+def _first_comment(name: str) -> str:
+    from importlib import resources
+
+    from pipeline import formats
+
+    return resources.files(formats).joinpath(f"{name}.toml").read_text("utf-8").splitlines()[0].removeprefix("# ")
+
+
+def _aligned(rows: list[tuple[str, Any]]) -> str:
+    """Names and values in two columns."""
+    texts = [(name, f"{value:,}" if isinstance(value, int) else value) for name, value in rows]
+    names, values = (max(len(text[i]) for text in texts) for i in (0, 1))
+    return "\n".join(f"{name:<{names}}  {value:>{values}}" for name, value in texts)
+
+
+def _note(text: str) -> None:
+    typer.echo(f"pbm: note: {text}", err=True)
+
+
+def main() -> NoReturn:
+    """Run the command; errors in the data become one message and exit code 1."""
+    try:
+        app()
+    except DataError as error:
+        typer.echo(f"pbm: error: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("pbm: interrupted; nothing was changed", err=True)
+        sys.exit(130)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""Reading a log: blocks of whole lines, parsed and checked on threads, thinned by the cell sketch.
+
+In reading order: `opening` (bytes of any file), `sniffing` (is it the format at all), `parser` (bytes to columns),
+`rules` (why a line is bad), `scanning` (both, over threads), `sketch` (which cells can pass the filter).
+"""

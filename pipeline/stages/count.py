@@ -1,0 +1,173 @@
+"""`pbm count`: from a log to exact counts per (query, ad, position) of what passes the paper's filter.
+
+Two passes over the log. The first checks every line and fills the cell sketch; the second hands the lines of cells that may
+pass to an engine, which counts them exactly and filters. Memory depends neither on the lines nor on the queries nor on
+the cells of the log (see `pipeline.log.sketch`).
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline import artefacts
+from pipeline.artefacts import COUNTS, REJECTS, Provenance
+from pipeline.engines import Engine, Lines
+from pipeline.errors import DataError, LogError
+from pipeline.filter import Filter, Unit
+from pipeline.formats import Kind, LogFormat
+from pipeline.log import parser, sketch
+from pipeline.log.opening import Log, check_unchanged, find
+from pipeline.log.scanning import BadLine, Batch, arrow, scan
+from pipeline.log.sniffing import recognised
+from pipeline.progress import progress
+
+QUOTED_REJECTS = 5  # bad lines shown when there are too many of them
+QUOTED_LETTERS = 80  # of each
+
+
+class Census(NamedTuple):
+    """What the first pass found."""
+
+    lines: int
+    fingerprint: int  # of the good lines, whatever their order and packing
+    rejected: Counter[str]  # by reason
+    unterminated: bool
+    above: int  # good lines at positions that the filter does not look at
+
+
+class Summary(NamedTuple):
+    """The closing sums: lines = rejected + dropped + kept."""
+
+    lines: int
+    rejected: dict[str, int]
+    dropped_positions: int  # at positions above those of the filter
+    dropped_filter: int
+    kept: int
+    queries: int
+    ads: int
+    unterminated: bool
+
+
+def count(path: Path, workspace: Path, fmt: LogFormat, engine: Engine, wanted: Filter, max_bad_lines: int) -> Summary:
+    """Write `counts.parquet` and `rejects.parquet`."""
+    check(wanted, fmt)
+    log = recognised(find(path, fmt))
+    demand = sketch.Demand(wanted.min_displays, wanted.positions, wanted.unit is Unit.impressions)
+    with artefacts.writing(REJECTS, workspace) as rejects:
+        counters, census = survey(log, demand, max_bad_lines, rejects)
+        counts = engine(candidates(log, demand, counters), wanted)
+        check_unchanged(log)
+        identity = {"name": path.name, "lines": census.lines, "fingerprint": f"{census.fingerprint:016x}"}
+        rejects.origin = Provenance({"format": fmt.name}, {"log": identity})
+        parameters = {**wanted._asdict(), "unit": wanted.unit.value, "format": fmt.name}
+        artefacts.write(COUNTS, counts, Provenance(parameters, {"log": identity}), workspace)
+    kept = int(counts["lines"].sum())
+    good = census.lines - census.rejected.total()
+    return Summary(
+        lines=census.lines,
+        rejected=dict(census.rejected.most_common()),
+        dropped_positions=census.above,
+        dropped_filter=good - census.above - kept,
+        kept=kept,
+        queries=counts["query_id"].n_unique(),
+        ads=counts.select("query_id", "ad_id").n_unique(),
+        unterminated=census.unterminated,
+    )
+
+
+def check(wanted: Filter, fmt: LogFormat) -> None:
+    """Refuse a filter that no log of this format can pass."""
+    position = fmt.column(fmt.roles.position)
+    most = position.high - position.low + 1
+    if not 1 <= wanted.positions <= most:
+        raise DataError(f"--positions is {wanted.positions}, expected 1 to {most}, the positions of format {fmt.name!r}")
+    if not 1 <= wanted.min_displays <= int(sketch.FULL):
+        raise DataError(f"--min-displays is {wanted.min_displays}, expected 1 to {int(sketch.FULL)}")
+    if wanted.min_ads < 1:
+        raise DataError(f"--min-ads is {wanted.min_ads}, expected at least 1")
+
+
+def survey(log: Log, demand: sketch.Demand, max_bad_lines: int, rejects: artefacts.Writer) -> tuple[NDArray[np.uint32], Census]:
+    """The first pass: check every line, keep the bad ones, fill the sketch."""
+    counters = sketch.empty()
+    rejected: Counter[str] = Counter()
+    lines = fingerprint = above = 0
+    unterminated = False
+    first_bad: list[BadLine] = []
+
+    def tally(batch: Batch) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int, int]:
+        size = batch.columns.shape[1]
+        buckets, weights = np.empty(size, np.uint32), np.empty(size, np.uint32)
+        n, printed = sketch.tally(batch.columns, demand, buckets, weights)
+        return buckets[:n], weights[:n], size - n, int(printed)
+
+    with progress("reading", log.size) as advance, closing(scan(log, tally)) as chunks:
+        for chunk in chunks:
+            for buckets, weights, beyond, printed in chunk.results:
+                sketch.add(counters, buckets, weights)
+                above += beyond
+                fingerprint = (fingerprint + printed) % 2**64
+            lines += chunk.lines
+            unterminated |= chunk.unterminated
+            if chunk.bad:
+                rejected.update(bad.reason for bad in chunk.bad)
+                first_bad += chunk.bad[: QUOTED_REJECTS - len(first_bad)]
+                if rejected.total() > max_bad_lines:
+                    raise LogError(too_many(log, max_bad_lines, lines, rejected, first_bad))
+                rejects.append(pa.Table.from_pylist([bad._asdict() for bad in chunk.bad]))
+            advance(chunk.done)
+    if lines == 0:
+        raise LogError(f"{log.path} has no line below its header; expected a log in format {log.fmt.name!r}")
+    return counters, Census(lines, fingerprint, rejected, unterminated, above)
+
+
+def too_many(log: Log, max_bad_lines: int, lines: int, rejected: Counter[str], first_bad: list[BadLine]) -> str:
+    """What is said when a log has more bad lines than are tolerated."""
+    quoted = "\n".join(f"  line {bad.line}: {bad.reason}: {bad.text[:QUOTED_LETTERS]!r}" for bad in first_bad)
+    return (
+        f"{log.path}: {rejected.total():,} of the first {lines:,} lines are bad, and --max-bad-lines allows {max_bad_lines:,}; "
+        f"nothing was changed; the first are\n{quoted}\n"
+        f"correct them, declare the format of this log (see `pbm formats`), or raise --max-bad-lines to have them set aside"
+    )
+
+
+def candidates(log: Log, demand: sketch.Demand, counters: NDArray[np.uint32]) -> Lines:
+    """The second pass: the lines whose ad may have enough displays at every position."""
+    fmt = log.fmt
+    ids = [pa.int64() if fmt.column(name).kind is Kind.INTEGER else pa.string() for name in (fmt.roles.query, fmt.roles.item)]
+    schema = pa.schema(
+        [
+            ("query_id", ids[0]),
+            ("ad_id", ids[1]),
+            ("position", pa.int8()),
+            ("clicks", pa.int64()),
+            ("impressions", pa.int64()),
+        ]
+    )
+
+    def hot(batch: Batch) -> pa.RecordBatch:
+        columns = batch.columns
+        kept = np.empty(columns.shape[1], np.int64)
+        kept = kept[: sketch.hot(columns, counters, demand, kept)]
+        rows = [
+            batch.ids(parser.QUERY, kept),
+            batch.ids(parser.ITEM, kept),
+            arrow(columns[parser.POSITION, kept].astype(np.int8)),
+            arrow(columns[parser.CLICKS, kept]),
+            arrow(columns[parser.IMPRESSIONS, kept]),
+        ]
+        return pa.RecordBatch.from_arrays(rows, schema=schema)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with progress("counting", log.size) as advance, closing(scan(log, hot)) as chunks:
+            for chunk in chunks:
+                advance(chunk.done)
+                yield from (batch for batch in chunk.results if batch.num_rows)
+
+    return Lines(schema, batches())
