@@ -98,9 +98,8 @@ def read(artefact: Artefact, workspace: Path) -> pl.DataFrame:
     for name in artefact.made_from:
         source = workspace / f"{name}.parquet"
         if not source.exists():
-            raise ArtefactError(
-                f"{path} was made from {source}, which is not there; run `{_maker(name)}` and `{artefact.made_by}`"
-            )
+            commands = " and ".join(dict.fromkeys(f"`{command}`" for command in (_maker(name), artefact.made_by)))
+            raise ArtefactError(f"{path} was made from {source}, which is not there; run {commands}")
         if found["inputs"].get(name) != identity(source):
             raise ArtefactError(
                 f"{path} was made from another {source.name} than the one beside it; run `{artefact.made_by}` again"
@@ -113,7 +112,7 @@ def read(artefact: Artefact, workspace: Path) -> pl.DataFrame:
 def provenance(artefact: Artefact, workspace: Path) -> dict[str, Any]:
     """The `pbm` metadata of an artefact: artefact, version, package, parameters, inputs."""
     path = artefact.path(workspace)
-    metadata = _schema(artefact, path).metadata or {}
+    metadata = _footer(artefact, path).metadata or {}
     try:
         found: dict[str, Any] = json.loads(metadata[METADATA_KEY])
         name, version = found["artefact"], found["version"]
@@ -169,14 +168,24 @@ class Writer:
         self._parquet.add_key_value_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True, ensure_ascii=False).encode()})
         self._parquet.close()
 
+    def abandon(self) -> None:
+        """End what will not be kept, so that it does not write into a closed file later."""
+        if self._parquet is not None:
+            with suppress(Exception):
+                self._parquet.close()
+
 
 @contextmanager
 def writing(artefact: Artefact, workspace: Path) -> Iterator[Writer]:
     """Write an artefact in pieces. `origin` must be set before the block ends."""
     with whole(artefact.path(workspace)) as file:
         writer = Writer(artefact, file)
-        yield writer
-        writer.close(workspace)
+        try:
+            yield writer
+            writer.close(workspace)
+        except BaseException:
+            writer.abandon()
+            raise
 
 
 @contextmanager
@@ -226,9 +235,9 @@ def _kind(declared: pa.DataType | tuple[pa.DataType, ...], found: pa.DataType | 
     return declared[1] if text else declared[0]
 
 
-def _schema(artefact: Artefact, path: Path) -> pa.Schema:
+def _footer(artefact: Artefact, path: Path) -> pq.FileMetaData:
     try:
-        return pq.read_schema(path)
+        return pq.read_metadata(path)
     except FileNotFoundError:
         raise ArtefactError(f"there is no {path}; make it with `{artefact.made_by}`") from None
     except (pa.ArrowException, OSError) as error:
@@ -236,7 +245,7 @@ def _schema(artefact: Artefact, path: Path) -> pa.Schema:
 
 
 def _table(artefact: Artefact, path: Path) -> pa.Table:
-    schema = _schema(artefact, path)
+    schema = _footer(artefact, path).schema.to_arrow_schema()
     for name, declared in artefact.columns.items():
         allowed = declared if isinstance(declared, tuple) else (declared,)
         found = schema.field(name).type if name in schema.names else None

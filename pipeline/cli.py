@@ -35,15 +35,21 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the closing result a
 DEFAULT_WORKSPACE = Path("data")
 
 
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _version(asked: bool) -> None:
+    if asked:
         from pipeline import __version__
 
         typer.echo(f"pbm {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -56,9 +62,10 @@ def synthesize(
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Write a synthetic log in the exact KDD Cup 2012 format, with the paper's eight models planted in it.
+    """Write a synthetic log with the paper's models planted.
 
-    What was planted is in WORKSPACE/raw/truth.parquet.
+    The format is KDD Cup 2012 Track 2's, exactly; the background has the real log's shares. What was planted is in
+    WORKSPACE/raw/truth.parquet.
     """
     from pipeline.stages.synthesize import synthesize as run
 
@@ -101,9 +108,10 @@ def count(
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Count displays and clicks per (query, ad, position) of the log, exactly, for what passes the paper's filter.
+    """Count displays and clicks of the ads that pass the filter.
 
-    Every line is checked. Writes counts.parquet and rejects.parquet.
+    The counts per (query, ad, position) are exact, and every line is checked. The filter is the paper's: ads with enough
+    displays at every position, queries with enough such ads. Writes counts.parquet and rejects.parquet.
     """
     from pipeline import formats
     from pipeline.stages.count import count as run
@@ -125,8 +133,8 @@ def count(
         )
     if result.queries == 0:
         _note(
-            f"no query has {min_ads} ads with {min_displays:,} {unit} at each of {positions} positions, so counts.parquet is empty; "
-            f"lower --min-displays, --min-ads or --positions"
+            f"no query has {min_ads} ad{'s' * (min_ads > 1)} with {min_displays:,} {unit} at each of {positions} positions, "
+            f"so counts.parquet is empty; lower --min-displays, --min-ads or --positions"
         )
     speed = {"seconds": round(seconds, 3), "lines_per_second": round(result.lines / seconds)}
     if as_json:
@@ -153,7 +161,10 @@ def show_formats(
     name: Annotated[str | None, typer.Argument(help="Print the declaration of this one.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the log formats, or print one as the .toml to start your own from."""
+    """List the log formats, or print one's declaration.
+
+    A declaration is a .toml file; copy one, change it, and pass it to `pbm count --format`.
+    """
     from importlib import resources
 
     from pipeline import formats

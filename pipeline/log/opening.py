@@ -94,9 +94,8 @@ def _member(log: Log, archive: zipfile.ZipFile) -> io.BufferedIOBase:
     if len(matching) != 1:
         listed = ", ".join(repr(entry.filename) for entry in (matching or files)[:10]) or "no file"
         raise LogError(
-            f"{log.path} holds {len(matching) or 'no'} file{'s' * (len(matching) != 1)} that match{'es' * (len(matching) == 1)} "
-            f"{log.fmt.member!r}, the member of format {log.fmt.name!r}; it holds {listed}; "
-            f"unpack the right one, or set 'member' in a format of your own"
+            f"{log.path}: expected one file that matches {log.fmt.member!r} (the member of format {log.fmt.name!r}), "
+            f"found {len(matching) or 'none'}; it holds {listed}; unpack the right one, or set 'member' in a format of your own"
         )
     if matching[0].flag_bits & 0x1:  # the archive's own flag for an encrypted member
         raise LogError(f"{log.path}: {matching[0].filename!r} is encrypted; unpack it with its password first")

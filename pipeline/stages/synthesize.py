@@ -30,7 +30,7 @@ class Synthesized(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A chunk of lines of the log: planted lines from `start` on, or a chunk of the background."""
+    """A chunk of lines of the log: of the planted ones, or of the background."""
 
     is_planted: bool
     number: int
@@ -41,20 +41,19 @@ def synthesize(out: Path, workspace: Path, lines: int, seed: int) -> Synthesized
     """Write the log to `out`, and what was planted to the workspace's `raw/truth.parquet`."""
     tables = background.tables()
     planted_seed, background_seed = np.random.SeedSequence(seed).spawn(2)
-    columns = planted.lines(planted_seed, tables)
-    n_planted = columns.shape[1]
+    planted_lines = planted.draw(planted_seed, tables)
+    n_planted = planted_lines.cell.size
     if lines < n_planted:
         raise DataError(
             f"--lines is {lines:,}, expected at least {n_planted:,}: the published models and the near misses beside them"
         )
-    spelling.dress(columns, np.zeros(n_planted, np.uint64))
     with artefacts.whole(out) as file, progress("writing", lines, unit="lines") as advance:
         written = size = 0
-        for text, n in texts(pieces(n_planted, lines - n_planted), columns, tables, background_seed):
+        for text, n in texts(pieces(n_planted, lines - n_planted), planted_lines, tables, background_seed):
             file.write(text)
             written, size = written + n, size + len(text)
             advance(written)
-    truth = planted.truth(columns)
+    truth = planted.truth(planted_lines)
     artefacts.write(TRUTH, truth, Provenance({"seed": seed}, {}), workspace)
     models = int(truth["displays"].sum())
     return Synthesized(lines, models, n_planted - models, lines - n_planted, size)
@@ -70,7 +69,7 @@ def pieces(n_planted: int, n_background: int) -> list[Piece]:
 
 
 def texts(
-    plan: list[Piece], columns: NDArray[np.uint64], tables: Tables, seed: np.random.SeedSequence
+    plan: list[Piece], planted_lines: planted.Lines, tables: Tables, seed: np.random.SeedSequence
 ) -> Iterator[tuple[memoryview, int]]:
     """The text and the lines of each piece, made on threads; in the order of the log."""
     n_background = sum(not piece.is_planted for piece in plan)
@@ -78,11 +77,13 @@ def texts(
 
     def text(piece: Piece) -> tuple[memoryview, int]:
         if piece.is_planted:
-            part = columns[:, piece.number * CHUNK : piece.number * CHUNK + piece.size]
+            part = planted.columns(planted_lines, piece.number * CHUNK, piece.number * CHUNK + piece.size)
+            variants = np.zeros(piece.size, np.uint64)
         else:
-            part = _background(piece, n_background, tables, seed)
+            part, variants = _background(piece, n_background, tables, seed)
+        spelling.dress(part, variants)
         buffer = np.empty(piece.size * LONGEST_LINE, np.uint8)
-        return buffer.data[: spelling.spell(part, buffer)], piece.size
+        return buffer.data[spelling.spell(part, buffer) :], piece.size
 
     running: deque[Future[tuple[memoryview, int]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
@@ -94,12 +95,13 @@ def texts(
             yield running.popleft().result()
 
 
-def _background(piece: Piece, of: int, tables: Tables, seed: np.random.SeedSequence) -> NDArray[np.uint64]:
+def _background(
+    piece: Piece, of: int, tables: Tables, seed: np.random.SeedSequence
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """A chunk of the background. Its generator follows from its number, so that no chunk waits for another."""
     own = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, piece.number))
     columns, variants = np.zeros((COLUMNS, piece.size), np.uint64), np.zeros(piece.size, np.uint64)
     head = piece.number < shares.HEAD_WITHOUT_USER_0 * of
     user_0_run = 0.0 if head else background.user_0_runs(shares.user_0_share() / (1 - shares.HEAD_WITHOUT_USER_0))
     background.fill(np.random.Generator(np.random.PCG64(own)), tables, piece.number, user_0_run, columns, variants)
-    spelling.dress(columns, variants)
-    return columns
+    return columns, variants

@@ -33,6 +33,7 @@ class Tables(NamedTuple):
     query_user_0: NDArray[np.float64]  # cumulated shares of the bins
     query_others: NDArray[np.float64]
     layouts: NDArray[np.float64]  # rows: depth, position, cumulated share
+    depths: NDArray[np.float64]  # for each position the cumulated shares of the depths
     impression_edges: NDArray[np.int64]
     impressions: NDArray[np.float64]  # cumulated shares for user 0 and the others
     click_rates: NDArray[np.float64]  # by position
@@ -45,6 +46,7 @@ def tables() -> Tables:
     return Tables(
         *shares.query_bins(),
         shares.layouts_table(),
+        shares.depths_table(),
         *shares.impressions_table(),
         np.array([shares.CLICKS_PER_IMPRESSION * rate / mean for rate in examined.values()]),
     )

@@ -106,58 +106,72 @@ def _one_display_short(query_id: int, rank: int, like: PublishedModel) -> list[C
     ]
 
 
-def lines(seed: np.random.SeedSequence, tables: Tables) -> NDArray[np.uint64]:
-    """All planted lines in random order, as columns uint64[12, n] of which the counted ones are filled."""
+class Lines(NamedTuple):
+    """The planted lines in random order: which cell each is of, and what was drawn for it."""
+
+    cell: NDArray[np.int32]
+    user: NDArray[np.int32]
+    depth: NDArray[np.int32]
+    impressions: NDArray[np.int32]
+    clicks: NDArray[np.int32]
+
+
+def draw(seed: np.random.SeedSequence, tables: Tables) -> Lines:
+    """All planted lines."""
     rng = np.random.Generator(np.random.PCG64(seed))
     planted = cells()
-    order = np.repeat(np.arange(len(planted)), [cell.displays for cell in planted])
+    order = np.repeat(np.arange(len(planted), dtype=np.int32), [cell.displays for cell in planted])
     rng.shuffle(order)
-    columns = np.zeros((COLUMNS, order.size), np.uint64)
-    for column, values in ((QUERY, [cell.query_id for cell in planted]), (AD, [cell.ad_id for cell in planted])):
-        columns[column] = np.array(values, np.uint64)[order]
-    columns[POSITION] = np.array([cell.position for cell in planted], np.uint64)[order]
-    rates = np.array([cell.kappa * cell.theta for cell in planted])[order]
-    fixed = np.array([cell.impressions for cell in planted])[order]
-    _fill(rng, tables, user_0_runs(shares.HEAD_USER_0), rates, fixed, columns)
-    return columns
+    lines = Lines(order, *(np.empty_like(order) for _ in range(4)))
+    position = np.array([cell.position for cell in planted])
+    rate = np.array([cell.kappa * cell.theta for cell in planted])
+    fixed = np.array([cell.impressions for cell in planted])
+    _draw(rng, tables, user_0_runs(shares.HEAD_USER_0), position, rate, fixed, lines)
+    return lines
 
 
 @njit(cache=True, nogil=True)
-def _fill(rng, tables, user_0_run, rates, fixed, columns):
-    """Draw user, depth, impressions and clicks of each planted line. A line is clicked with probability rates[i]."""
+def _draw(rng, tables, user_0_run, position, rate, fixed, lines):
+    """Draw user, depth, impressions and clicks of each line. position, rate, fixed: by cell."""
     user_0 = False
     left = 0
-    for i in range(columns.shape[1]):
+    for i in range(lines.cell.size):
+        cell = lines.cell[i]
         if left == 0:
             user_0, _, left = draw_user(rng, user_0_run, 0)
             user = 1 + np.int64(rng.random() * USERS)
         left -= 1
-        columns[USER, i] = 0 if user_0 else user
-        while True:  # a depth among those that have this position
-            layout = draw_bin(rng, tables.layouts[:, 2])
-            if np.uint64(tables.layouts[layout, 1]) == columns[POSITION, i]:
-                break
-        columns[DEPTH, i] = np.uint64(tables.layouts[layout, 0])
-        impressions = fixed[i] if fixed[i] > 0 else draw_impressions(rng, tables, user_0)
-        columns[IMPRESSION, i] = impressions
+        lines.user[i] = 0 if user_0 else user
+        lines.depth[i] = 1 + draw_bin(rng, tables.depths[position[cell] - 1])
+        impressions = fixed[cell] if fixed[cell] > 0 else draw_impressions(rng, tables, user_0)
+        lines.impressions[i] = impressions
         # The published rates are per line, the paper's record: further clicks of a clicked line do not count there.
-        clicked = rng.random() < rates[i]
-        columns[CLICK, i] = 1 + draw_clicks(rng, impressions - 1, rates[i]) if clicked else 0
+        clicked = rng.random() < rate[cell]
+        lines.clicks[i] = 1 + draw_clicks(rng, impressions - 1, rate[cell]) if clicked else 0
 
 
-def truth(columns: NDArray[np.uint64]) -> pl.DataFrame:
+def columns(lines: Lines, start: int, stop: int) -> NDArray[np.uint64]:
+    """The lines from start to stop as columns uint64[12, n] of which the counted ones are filled."""
+    part = Lines(*(values[start:stop] for values in lines))
+    planted = np.array([(cell.query_id, cell.ad_id, cell.position) for cell in cells()], np.uint64)[part.cell].T
+    filled = np.zeros((COLUMNS, part.cell.size), np.uint64)
+    filled[[QUERY, AD, POSITION]] = planted
+    filled[[USER, DEPTH, IMPRESSION, CLICK]] = part[1:]
+    return filled
+
+
+def truth(lines: Lines) -> pl.DataFrame:
     """What was planted for the published models, cell by cell: the rows of `truth.parquet`."""
-    names = {QUERY: "query_id", AD: "ad_id", POSITION: "position", IMPRESSION: "shown", CLICK: "clicked"}
-    drawn = pl.DataFrame({name: columns[column].astype(np.int64) for column, name in names.items()})
-    counted = drawn.group_by("query_id", "ad_id", "position").agg(
-        displays=pl.len().cast(pl.Int64),
-        clicks=(pl.col("clicked") > 0).sum().cast(pl.Int64),
-        impressions=pl.col("shown").sum(),
-        impression_clicks=pl.col("clicked").sum(),
-    )
-    models = pl.DataFrame([cell for cell in cells() if not cell.near_miss], orient="row", schema=list(Cell._fields))
-    return (
-        models.select("query_id", "ad_id", "position", "theta", "kappa")
-        .join(counted, on=["query_id", "ad_id", "position"])
-        .with_columns(pl.col("position").cast(pl.Int8))
-    )
+    planted = cells()
+
+    def total(values: NDArray[np.int32] | NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        return np.bincount(lines.cell, values, len(planted)).astype(np.int64)  # exact: far below 2^53
+
+    counted = {
+        "displays": total(None),
+        "clicks": total(lines.clicks > 0),
+        "impressions": total(lines.impressions),
+        "impression_clicks": total(lines.clicks),
+    }
+    drawn = pl.DataFrame(planted, orient="row", schema=list(Cell._fields)).drop("displays", "impressions")
+    return drawn.with_columns(pl.col("position").cast(pl.Int8), **counted).filter(~pl.col("near_miss"))

@@ -5,6 +5,7 @@ to the full file (1,000 for a line with a click, 4,302 for one without).
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.published import MODELS
 
@@ -54,7 +55,7 @@ HEAD_WITHOUT_USER_0 = 0.1  # of the log; its head has few lines of user 0
 REPEATED = 0.02  # of 3,634 exact lines, repeat the (user, ad, query, depth, position) of another with another title
 
 
-def query_bins() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def query_bins() -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """The background's queries: bin edges, and for user 0 and for the others the cumulated shares of the bins.
 
     The background is the real log less the planted queries, so that the whole has the real shares at the real size.
@@ -73,17 +74,25 @@ def user_0_share() -> float:
     return float(lines @ [share for _, _, share in QUERIES])
 
 
-def impressions_table() -> tuple[np.ndarray, np.ndarray]:
+def impressions_table() -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Edges of the impression ranges, and the cumulated shares for user 0 (row 0) and the others (row 1)."""
     edges = np.array([low for low, _, _, _ in IMPRESSIONS] + [IMPRESSIONS[-1][1]], np.int64)
     shares = np.array([[user_0, others] for _, _, user_0, others in IMPRESSIONS]).T
     return edges, np.cumsum(shares, axis=1) / shares.sum(axis=1, keepdims=True)
 
 
-def layouts_table() -> np.ndarray:
+def layouts_table() -> NDArray[np.float64]:
     """Rows depth, position, cumulated share."""
     shares = np.cumsum(list(LAYOUTS.values())) / sum(LAYOUTS.values())
     return np.array([[depth, position, share] for (depth, position), share in zip(LAYOUTS, shares, strict=True)])
+
+
+def depths_table() -> NDArray[np.float64]:
+    """For each position (rows) the cumulated shares of the depths."""
+    depths = sorted({depth for depth, _ in LAYOUTS})
+    shares = np.array([[LAYOUTS.get((depth, position), 0.0) for depth in depths] for position in depths])
+    cumulated: NDArray[np.float64] = np.cumsum(shares, axis=1)
+    return cumulated / cumulated[:, -1:]
 
 
 def position_share(position: int) -> float:

@@ -10,8 +10,9 @@ from pipeline.synthesis import shares
 COLUMNS = 12
 LONGEST_LINE = COLUMNS * 21  # 20 digits and a separator each
 
-TAB, NEWLINE, ZERO = 9, 10, 48
-TEN = np.uint64(10)
+TAB, NEWLINE = 9, 10
+TEN, HUNDRED = np.uint64(10), np.uint64(100)
+TENS, UNITS = (np.array([ord(f"{n:02}"[place]) for n in range(100)], np.uint8) for place in (0, 1))
 TOP_BIT = np.uint64(63)
 TO_UNIT = 2.0**-64
 BEYOND_INT64 = shares.BEYOND_INT64
@@ -48,21 +49,26 @@ def dress(columns, variants):
 
 @njit(cache=True, nogil=True)
 def spell(columns, text):
-    """Write the lines. columns: uint64[12, n]; text: uint8, LONGEST_LINE for each. Returns the bytes written."""
-    at = 0
-    for i in range(columns.shape[1]):
-        for column in range(COLUMNS):
+    """Write the lines, from the last digit of the last line backwards: so no number's length is needed before its digits.
+
+    columns: uint64[12, n]; text: uint8, LONGEST_LINE for each. Returns where the lines start; they end with `text`.
+    """
+    at = text.size
+    for i in range(columns.shape[1] - 1, -1, -1):
+        for column in range(COLUMNS - 1, -1, -1):
+            at -= 1
+            text[at] = NEWLINE if column == COLUMNS - 1 else TAB
             value = columns[column, i]
-            digits = 1
-            bound = TEN
-            while digits < 20 and value >= bound:
-                digits += 1
-                bound *= TEN
-            for place in range(at + digits - 1, at - 1, -1):
-                text[place] = ZERO + value % TEN
-                value //= TEN
-            at += digits
-            text[at] = TAB
-            at += 1
-        text[at - 1] = NEWLINE
+            while value >= HUNDRED:
+                rest = value // HUNDRED
+                pair = value - rest * HUNDRED
+                value = rest
+                at -= 2
+                text[at], text[at + 1] = TENS[pair], UNITS[pair]
+            if value >= TEN:
+                at -= 1
+                text[at] = UNITS[value]
+                value = value // TEN
+            at -= 1
+            text[at] = UNITS[value]
     return at
