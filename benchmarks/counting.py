@@ -15,6 +15,7 @@ from pipeline import formats
 SMALLER = 10  # memory is compared with a log this many times smaller
 COUNT_STAR = """
 import duckdb, sys
+duckdb.sql("SET enable_progress_bar = false")
 columns = ", ".join(f"'{name}': 'UBIGINT'" for name in sys.argv[2].split(","))
 options = "delim='\\t', header=false, quote='', escape=''"
 print(duckdb.sql(f"SELECT count(*) FROM read_csv('{sys.argv[1]}', {options}, columns={{{columns}}})").fetchall())

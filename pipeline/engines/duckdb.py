@@ -29,7 +29,7 @@ QUERY = """
 
 def count(lines: Lines, wanted: Filter) -> pl.DataFrame:
     """Count every cell, then keep ads with enough displays at every position and queries with enough such ads."""
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"enable_progress_bar": "false"}) as connection:  # we show our own, and only on a terminal
         connection.register("log", pa.RecordBatchReader.from_batches(lines.schema, lines.batches))
         limits = {name: value for name, value in wanted._asdict().items() if name != "unit"}
         rows: pl.DataFrame = connection.sql(QUERY.format(unit=wanted.unit.value), params=limits).pl()
