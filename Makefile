@@ -9,6 +9,10 @@ SEED ?= 0
 ENGINE ?= polars
 LOG ?=
 
+# Paths reach the shell through the environment, so that blanks and quotes in them do no harm.
+export LOG
+export PBM_WORKSPACE = $(WORKSPACE)
+
 BIN := .venv/bin
 PBM := $(BIN)/pbm
 
@@ -27,10 +31,10 @@ install: .venv/.installed ## make .venv with everything in it (every target does
 
 data: install ## a synthetic log, or LOG=, counted: counts.parquet
 ifeq ($(strip $(LOG)),)
-	$(PBM) synthesize --workspace '$(WORKSPACE)' --seed $(SEED)
-	$(PBM) count '$(WORKSPACE)/raw/training.txt' --workspace '$(WORKSPACE)' --engine $(ENGINE)
+	$(PBM) synthesize --seed $(SEED)
+	$(PBM) count "$$PBM_WORKSPACE/raw/training.txt" --engine $(ENGINE)
 else
-	$(PBM) count '$(LOG)' --workspace '$(WORKSPACE)' --engine $(ENGINE)
+	$(PBM) count "$$LOG" --engine $(ENGINE)
 endif
 
 test: install ## the tests
@@ -52,5 +56,5 @@ bench: install ## the speed and memory claims of the README, each as a ratio
 	$(BIN)/python -m benchmarks.starting
 
 clean: ## remove what was made in the workspace, and the caches; keeps .venv
-	rm -rf '$(WORKSPACE)/raw' '$(WORKSPACE)'/*.parquet benchmarks/scratch .pytest_cache .mypy_cache .ruff_cache
+	rm -rf "$$PBM_WORKSPACE/raw" "$$PBM_WORKSPACE"/*.parquet benchmarks/scratch .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

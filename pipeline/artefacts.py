@@ -4,6 +4,7 @@ A file's key-value metadata holds, under `pbm`, where it comes from: parameters,
 version. No clock and no path, so that the same run gives the same bytes.
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -97,7 +98,7 @@ def read(artefact: Artefact, workspace: Path) -> pl.DataFrame:
     found = provenance(artefact, workspace)
     for name in artefact.made_from:
         source = workspace / f"{name}.parquet"
-        if not source.exists():
+        if not source.is_file():
             commands = " and ".join(dict.fromkeys(f"`{command}`" for command in (_maker(name), artefact.made_by)))
             raise ArtefactError(f"{path} was made from {source}, which is not there; run {commands}")
         if found["inputs"].get(name) != identity(source):
@@ -116,6 +117,7 @@ def provenance(artefact: Artefact, workspace: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(metadata[METADATA_KEY])
         name, version = found["artefact"], found["version"]
+        dict(found["inputs"])
     except (KeyError, ValueError, TypeError):
         raise ArtefactError(f"{path} was not written by pbm: it has no provenance; make it with `{artefact.made_by}`") from None
     if (name, version) != (artefact.name, artefact.version):
@@ -128,96 +130,164 @@ def provenance(artefact: Artefact, workspace: Path) -> dict[str, Any]:
 
 def write(artefact: Artefact, rows: pl.DataFrame, origin: Provenance, workspace: Path) -> None:
     """Write an artefact, sorted by its key."""
-    rows = rows.select(list(artefact.columns)).sort(artefact.key)
-    _check(artefact, rows, artefact.path(workspace))
-    with writing(artefact, workspace) as file:
-        file.append(rows.to_arrow())
-        file.origin = origin
+    with saving(workspace) as save:
+        save.write(artefact, rows, origin)
+
+
+@contextmanager
+def saving(workspace: Path) -> Iterator["Save"]:
+    """Write files that appear under their names, all of them, when the block ends well; otherwise none of them does."""
+    save = Save(workspace)
+    try:
+        yield save
+        save.publish()
+    finally:
+        save.discard()
+
+
+class Draft:
+    """A file under a temporary name in the folder of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if path.exists() and not path.is_file():
+            raise ArtefactError(f"cannot write {path}: it is not a regular file; name another")
+        target = path.resolve()  # what a link points to is replaced, not the link
+        self.temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        with self.told():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _sweep(target)
+            self.file = self.temporary.open("wb")
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tell what goes wrong with the disk in a user's words."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ArtefactError(f"cannot write {self.path}: {reason}; make room there, or choose another place") from None
+
+    def write(self, data: memoryview) -> None:
+        with self.told():
+            self.file.write(data)
+
+    def finish(self) -> None:
+        """Nothing is written any more; everything is on the disk."""
+        if not self.file.closed:
+            with self.told():
+                self.file.flush()
+                os.fsync(self.file.fileno())
+                self.file.close()
+
+    def publish(self) -> None:
+        """Give it its name, and make that, too, outlive a power cut."""
+        with self.told():
+            self.temporary.replace(self.path.resolve())
+            folder = os.open(self.temporary.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            self.file.close()
+        with suppress(OSError):
+            self.temporary.unlink(missing_ok=True)
 
 
 class Writer:
-    """An artefact being written, in pieces; it appears under its name when the `with` block ends well."""
+    """An artefact being written in pieces. `origin` must be set before the save is published."""
 
     origin: Provenance
 
-    def __init__(self, artefact: Artefact, file: Any) -> None:
-        self._artefact = artefact
-        self._file = file
+    def __init__(self, artefact: Artefact, draft: Draft) -> None:
+        self.artefact = artefact
+        self.draft = draft
         self._parquet: pq.ParquetWriter | None = None
 
     def append(self, table: pa.Table) -> None:
         """Add rows; the caller keeps them in the order of the key."""
-        if self._parquet is None:
-            kinds = ((name, _kind(kind, table.schema.field(name).type)) for name, kind in self._artefact.columns.items())
-            self._parquet = pq.ParquetWriter(self._file, pa.schema(list(kinds)), compression="zstd")
-        self._parquet.write_table(table.cast(self._parquet.schema))
+        with self.draft.told():
+            if self._parquet is None:
+                kinds = ((name, _kind(kind, table.schema.field(name).type)) for name, kind in self.artefact.columns.items())
+                self._parquet = pq.ParquetWriter(self.draft.file, pa.schema(list(kinds)), compression="zstd")
+            self._parquet.write_table(table.cast(self._parquet.schema))
 
-    def close(self, workspace: Path) -> None:
-        """Add the provenance and end the file."""
+    def finish(self, sources: Mapping[str, str]) -> None:
+        """Add the provenance, with the identities of the artefacts it was made from, and end the file."""
         if self._parquet is None:
-            self.append(pa.schema([(name, _kind(kind, None)) for name, kind in self._artefact.columns.items()]).empty_table())
+            self.append(pa.schema([(name, _kind(kind, None)) for name, kind in self.artefact.columns.items()]).empty_table())
         assert self._parquet is not None
-        sources = {name: identity(workspace / f"{name}.parquet") for name in self._artefact.made_from}
         metadata = {
-            "artefact": self._artefact.name,
-            "version": self._artefact.version,
+            "artefact": self.artefact.name,
+            "version": self.artefact.version,
             "package": __version__,
             "parameters": dict(self.origin.parameters),
             "inputs": {**self.origin.inputs, **sources},
         }
-        self._parquet.add_key_value_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True, ensure_ascii=False).encode()})
-        self._parquet.close()
+        with self.draft.told():
+            self._parquet.add_key_value_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True).encode()})
+            self._parquet.close()
+        self._parquet = None
+        self.draft.finish()
 
-    def abandon(self) -> None:
-        """End what will not be kept, so that it does not write into a closed file later."""
+    def discard(self) -> None:
         if self._parquet is not None:
-            with suppress(Exception):
+            with suppress(Exception):  # a writer left open would write into a closed file when it is collected
                 self._parquet.close()
 
 
-@contextmanager
-def writing(artefact: Artefact, workspace: Path) -> Iterator[Writer]:
-    """Write an artefact in pieces. `origin` must be set before the block ends."""
-    with whole(artefact.path(workspace)) as file:
-        writer = Writer(artefact, file)
-        try:
-            yield writer
-            writer.close(workspace)
-        except BaseException:
-            writer.abandon()
-            raise
+class Save:
+    """Files of one run, published together."""
 
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+        self._drafts: list[Draft] = []
+        self._writers: list[Writer] = []
 
-@contextmanager
-def whole(path: Path) -> Iterator[Any]:
-    """A file to write that takes its name when the block ends well, and is gone without a trace otherwise."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
-        try:
-            with temporary.open("wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the new name, too, outlives a power cut
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise ArtefactError(
-            f"cannot write {path}: {error.strerror or error}; nothing was changed; make room there, or choose another --workspace"
-        ) from None
+    def file(self, path: Path) -> Draft:
+        """A file that is no artefact."""
+        self._drafts.append(Draft(path))
+        return self._drafts[-1]
+
+    def writer(self, artefact: Artefact) -> Writer:
+        """An artefact to be written in pieces."""
+        self._writers.append(Writer(artefact, self.file(artefact.path(self._workspace))))
+        return self._writers[-1]
+
+    def write(self, artefact: Artefact, rows: pl.DataFrame, origin: Provenance) -> None:
+        """A whole artefact, sorted by its key."""
+        rows = rows.select(list(artefact.columns)).sort(artefact.key)
+        _check(artefact, rows, artefact.path(self._workspace))
+        writer = self.writer(artefact)
+        writer.append(rows.to_arrow())
+        writer.origin = origin
+
+    def publish(self) -> None:
+        """Finish every file, then rename them all: what can fail is over before the first one changes."""
+        drafts = {writer.artefact.name: writer.draft.temporary for writer in self._writers}
+        order = [artefact.name for artefact in ALL]  # an artefact comes behind those it is made from
+        for writer in sorted(self._writers, key=lambda writer: order.index(writer.artefact.name)):
+            made_from = writer.artefact.made_from
+            writer.finish({name: identity(drafts.get(name, self._workspace / f"{name}.parquet")) for name in made_from})
+        for draft in self._drafts:
+            draft.finish()
+        for draft in self._drafts:
+            draft.publish()
+
+    def discard(self) -> None:
+        """Remove what was not published."""
+        for writer in self._writers:
+            writer.discard()
+        for draft in self._drafts:
+            draft.discard()
 
 
 def _sweep(path: Path) -> None:
     """Remove what killed runs left of earlier attempts at this file."""
-    for stray in path.parent.glob(f".{path.name}.*.tmp"):
+    for stray in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         owner = stray.name.split(".")[-2]
         if owner.isdigit() and int(owner) != os.getpid() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
             stray.unlink(missing_ok=True)

@@ -1,11 +1,14 @@
 """The `pbm` command: parses, calls one stage, prints its closing result. Heavy imports wait inside the commands."""
 
+import functools
+import io
 import json
 import sys
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -43,6 +46,24 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command of the app; errors in the data become one message and exit code 1."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except DataError as error:
+            typer.echo(f"pbm: error: {error}", err=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            typer.echo("pbm: interrupted", err=True)
+            raise typer.Exit(130) from None
+
+    app.command()(run)
+    return function
+
+
 @app.callback()
 def options(
     version: Annotated[
@@ -52,7 +73,7 @@ def options(
     pass
 
 
-@app.command()
+@command
 def synthesize(
     lines: Annotated[int, typer.Option(min=1, help="Lines of the log. What is planted does not depend on it.")] = 4_000_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same bytes.")] = 0,
@@ -79,7 +100,7 @@ def synthesize(
     )
 
 
-@app.command()
+@command
 def count(
     log: Annotated[Path, typer.Argument(help="The log: text, .gz, .zst, .zip or parquet.", metavar="LOG", show_default=False)],
     fmt: Annotated[
@@ -113,7 +134,7 @@ def count(
     The counts per (query, ad, position) are exact, and every line is checked. The filter is the paper's: ads with enough
     displays at every position, queries with enough such ads. Writes counts.parquet and rejects.parquet.
     """
-    from pipeline import formats
+    from pipeline.formats import load
     from pipeline.stages.count import count as run
 
     if engine is EngineName.duckdb:
@@ -123,7 +144,7 @@ def count(
 
     start = time.perf_counter()
     wanted = Filter(unit, min_displays, min_ads, positions)
-    result = run(log, workspace, formats.load(fmt), engine_count, wanted, max_bad_lines)
+    result = run(log, workspace, load(fmt), engine_count, wanted, max_bad_lines)
     seconds = time.perf_counter() - start
     if result.unterminated:
         _note(f"{log} does not end with a newline; if its last line was cut inside its last field, no check can tell")
@@ -156,8 +177,8 @@ def count(
     typer.echo(_aligned(rows))
 
 
-@app.command(name="formats")
-def show_formats(
+@command
+def formats(
     name: Annotated[str | None, typer.Argument(help="Print the declaration of this one.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -165,26 +186,15 @@ def show_formats(
 
     A declaration is a .toml file; copy one, change it, and pass it to `pbm count --format`.
     """
-    from importlib import resources
-
-    from pipeline import formats
+    from pipeline.formats import load, names, source
 
     if name is None:
-        known = {known: _first_comment(known) for known in formats.names()}
+        known = {known: source(known)[1].splitlines()[0].removeprefix("# ") for known in names()}
         typer.echo(json.dumps(known) if as_json else "\n".join(f"{known}  {text}" for known, text in known.items()))
     else:
-        formats.load(name)
-        path = resources.files(formats).joinpath(f"{name}.toml") if name in formats.names() else Path(name)
-        text = path.read_text("utf-8")
+        load(name)
+        text = source(name)[1]
         typer.echo(json.dumps({"name": name, "toml": text}) if as_json else text, nl=as_json)
-
-
-def _first_comment(name: str) -> str:
-    from importlib import resources
-
-    from pipeline import formats
-
-    return resources.files(formats).joinpath(f"{name}.toml").read_text("utf-8").splitlines()[0].removeprefix("# ")
 
 
 def _aligned(rows: list[tuple[str, Any]]) -> str:
@@ -198,17 +208,12 @@ def _note(text: str) -> None:
     typer.echo(f"pbm: note: {text}", err=True)
 
 
-def main() -> NoReturn:
-    """Run the command; errors in the data become one message and exit code 1."""
-    try:
-        app()
-    except DataError as error:
-        typer.echo(f"pbm: error: {error}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("pbm: interrupted; nothing was changed", err=True)
-        sys.exit(130)
-    sys.exit(0)
+def main() -> None:
+    """Run the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # file names need not be text
+    app()
 
 
 if __name__ == "__main__":

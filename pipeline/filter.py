@@ -12,7 +12,7 @@ class Unit(StrEnum):
 
 
 class Filter(NamedTuple):
-    """Keep the ads with `min_displays` at each of the positions 1..n_positions, then the queries with `min_ads` such ads.
+    """Keep the ads with `min_displays` at each of the positions 1..positions, then the queries with `min_ads` such ads.
 
     The defaults are the paper's (section "Real data experiments").
     """

@@ -1,7 +1,9 @@
 """Artefacts: written whole or not at all, the same bytes for the same run, refused when they do not fit."""
 
+import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -51,14 +53,54 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
     before = COUNTS.path(tmp_path).read_bytes()
 
     def fail_half_way() -> None:
-        with artefacts.writing(COUNTS, tmp_path) as file:
-            file.append(ROWS.to_arrow())
+        with artefacts.saving(tmp_path) as save:
+            save.write(COUNTS, ROWS, ORIGIN)
+            save.file(tmp_path / "another").write(memoryview(b"half"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_half_way()
     assert COUNTS.path(tmp_path).read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["counts.parquet"]
+
+
+def test_either_all_files_of_a_run_change_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artefacts.write(COUNTS, ROWS, ORIGIN, tmp_path)
+    before = COUNTS.path(tmp_path).read_bytes()
+
+    def save_both() -> None:
+        with artefacts.saving(tmp_path) as save:
+            rejects = save.writer(REJECTS)
+            rejects.origin = ORIGIN
+            save.write(COUNTS, ROWS.head(1), ORIGIN)
+
+    def full(descriptor: int, fsync: Callable[[int], None] = os.fsync) -> None:
+        if "rejects" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(ArtefactError) as refused:
+            save_both()
+    assert str(refused.value) == (
+        f"cannot write {tmp_path}/rejects.parquet: No space left on device; make room there, or choose another place"
+    )
+    assert COUNTS.path(tmp_path).read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["counts.parquet"]
+    save_both()
+    assert artefacts.read(REJECTS, tmp_path).is_empty()
+
+
+def test_a_link_is_followed_and_what_is_no_file_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    COUNTS.path(tmp_path).symlink_to(tmp_path / "real" / "counts.parquet")
+    artefacts.write(COUNTS, ROWS, ORIGIN, tmp_path)
+    assert COUNTS.path(tmp_path).is_symlink()
+    assert COUNTS.path(tmp_path / "real").is_file()
+    os.mkfifo(tmp_path / "rejects.parquet")
+    with pytest.raises(ArtefactError, match="it is not a regular file; name another"):
+        artefacts.write(REJECTS, pl.DataFrame({"line": [1], "reason": ["x"], "text": [""]}), ORIGIN, tmp_path)
 
 
 def test_what_a_killed_run_left_is_swept_and_what_a_running_one_writes_is_not(tmp_path: Path) -> None:
@@ -144,6 +186,10 @@ def test_other_versions_and_files_without_provenance_are_refused(tmp_path: Path)
         with pytest.raises(ArtefactError) as refused:
             artefacts.read(COUNTS, tmp_path)
         assert str(refused.value) == f"{path} {message}"
+    for inputs in (None, [1]):
+        written(path, rows, inputs=inputs)
+        with pytest.raises(ArtefactError, match="was not written by pbm: it has no provenance"):
+            artefacts.read(COUNTS, tmp_path)
     pq.write_table(rows, path)
     with pytest.raises(ArtefactError, match="was not written by pbm: it has no provenance"):
         artefacts.read(COUNTS, tmp_path)

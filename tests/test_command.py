@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -88,13 +89,86 @@ def test_a_log_without_permission(tmp_path: Path, pbm: Pbm) -> None:
     assert outcome == error(f"cannot read {log}: Permission denied")
 
 
+def test_a_file_name_that_is_no_text(tmp_path: Path, pbm: Pbm) -> None:
+    log = tmp_path / os.fsdecode(b"a\xffb.txt")
+    log.write_bytes(GOOD[:-1])
+    outcome = pbm("count", log, "-w", tmp_path)
+    assert outcome.code == 0
+    assert "a\\udcffb.txt does not end with a newline" in outcome.err
+    log.unlink()
+    assert pbm("count", log, "-w", tmp_path).code == 1
+
+
+@pytest.mark.parametrize("content", [Path(sys.executable).read_bytes()[:100_000], b"rubbish\n", b"\x00\x01"])
+def test_a_file_without_a_good_line_is_no_log(content: bytes, tmp_path: Path, pbm: Pbm) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(content)
+    outcome = pbm("count", log, "-w", tmp_path)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith(f"pbm: error: {log} has no good line in format 'kdd2012'; the first is bad: ")
+    assert not (tmp_path / "counts.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("é\n".encode("utf-16"), "is UTF-16 text; convert it to UTF-8"),
+        (b"\xfd7zXZ\x00", "is xz data; unpack it first"),
+    ],
+)
+def test_what_cannot_be_read_is_called_by_its_name(content: bytes, message: str, tmp_path: Path, pbm: Pbm) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(content)
+    assert pbm("count", log, "-w", tmp_path) == error(f"{log} {message}")
+
+
+def test_an_output_that_is_no_file(tmp_path: Path, pbm: Pbm) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for out in (tmp_path / "pipe", tmp_path):
+        assert pbm("synthesize", "-w", tmp_path, "--out", out) == error(
+            f"cannot write {out}: it is not a regular file; name another"
+        )
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("engine", ["polars", "duckdb"])
+def test_ctrl_c_is_answered_with_one_line(engine: str, default_workspace: Path, tmp_path: Path) -> None:
+    """At moments spread over the whole run, the second pass included, where the engine holds the reins."""
+    command = [PBM, "count", str(default_workspace / "raw" / "training.txt"), "-w", str(tmp_path), "--engine", engine]
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    duration = time.perf_counter() - start
+    interrupted = 0
+    for moment in (0.5, 0.6, 0.7, 0.75, 0.8, 0.85):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            time.sleep(duration * moment)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate()
+        if process.returncode != 0:  # else it was done before
+            interrupted += 1
+            assert (process.returncode, err) == (130, "pbm: interrupted\n")
+    assert interrupted >= 2
+
+
+def test_memory_does_not_follow_the_bad_lines(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_bytes(GOOD + b"\n" * 20_000_000)
+    command = [PBM, "count", str(tmp_path / "log.txt"), "-w", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        err = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 1
+    assert "lines are bad, and --max-bad-lines allows 1,000" in err
+    assert usage.ru_maxrss < 768 * 1024
+
+
 def test_a_workspace_without_permission(tmp_path: Path, pbm: Pbm) -> None:
     (tmp_path / "log.txt").write_bytes(GOOD)
     (tmp_path / "file").touch()
     outcome = pbm("count", tmp_path / "log.txt", "-w", tmp_path / "file")
     assert outcome == error(
-        f"cannot write {tmp_path}/file/rejects.parquet: File exists; nothing was changed; "
-        "make room there, or choose another --workspace"
+        f"cannot write {tmp_path}/file/rejects.parquet: File exists; make room there, or choose another place"
     )
 
 
@@ -106,15 +180,13 @@ def test_a_full_disk(tmp_path: Path, default_workspace: Path, pbm: Pbm) -> None:
         skip_outside_ci(f"no small disk can be mounted here: {mount.stderr.strip()}")
     try:
         assert pbm("synthesize", "-w", disk) == error(
-            f"cannot write {disk}/raw/training.txt: No space left on device; nothing was changed; "
-            "make room there, or choose another --workspace"
+            f"cannot write {disk}/raw/training.txt: No space left on device; make room there, or choose another place"
         )
         (disk / "counts.parquet").write_bytes(b"old")
         (disk / "filler").write_bytes(bytes(60 * 1024))
         outcome = pbm("count", default_workspace / "raw" / "training.txt", "-w", disk)
         assert outcome == error(
-            f"cannot write {disk}/counts.parquet: No space left on device; nothing was changed; "
-            "make room there, or choose another --workspace"
+            f"cannot write {disk}/counts.parquet: No space left on device; make room there, or choose another place"
         )
         assert (disk / "counts.parquet").read_bytes() == b"old"
         assert sorted(path.name for path in disk.iterdir()) == ["counts.parquet", "filler", "raw"]

@@ -1,5 +1,7 @@
 """The count is the brute-force count: every engine, both units, any log."""
 
+import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from pipeline.formats import LogFormat
 from pipeline.log import scanning, sketch
 from pipeline.stages.count import count
 from tests import naive
-from tests.conftest import kdd
+from tests.conftest import Pbm, kdd
 
 KDD = formats.load("kdd2012")
 ENGINES = {"polars": polars_engine.count, "duckdb": duckdb_engine.count}
@@ -31,47 +33,52 @@ def counted(log: Path, engine: Engine, wanted: Filter, fmt: LogFormat = KDD) -> 
     return artefacts.read(COUNTS, workspace).rows()
 
 
+def expected(lines: Sequence[naive.Line], wanted: Filter) -> list[naive.Row]:
+    limits = {"min_displays": wanted.min_displays, "min_ads": wanted.min_ads, "positions": wanted.positions}
+    return naive.count(lines, by_impressions=wanted.unit is Unit.impressions, **limits)
+
+
+def text(lines: list[naive.Line]) -> list[bytes]:
+    return [kdd(query, ad, position, clicks, shown) for query, ad, position, clicks, shown in lines]  # type: ignore[arg-type]
+
+
 # Few ids, thresholds of 1 to 4: duplicates, ties at the threshold and missing positions in almost every example.
-LINE = st.builds(
-    kdd,
-    query=st.integers(0, 2),
-    ad=st.integers(0, 2),
-    position=st.integers(1, 3),
-    click=st.integers(0, 2),
-    impression=st.integers(1, 3),
-    depth=st.integers(1, 3),
+LINE = st.integers(1, 3).flatmap(
+    lambda shown: st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(1, 3), st.integers(0, shown), st.just(shown))
 )
 FILTER = st.builds(
     Filter, unit=st.sampled_from(Unit), min_displays=st.integers(1, 4), min_ads=st.integers(1, 3), positions=st.integers(1, 3)
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(lines=st.lists(LINE, min_size=1, max_size=60), wanted=FILTER, end=st.sampled_from([b"", b"\n", b"\r\n"]))
 def test_counts_are_the_brute_force_counts(
-    lines: list[bytes], wanted: Filter, end: bytes, tmp_path_factory: pytest.TempPathFactory
+    lines: list[naive.Line], wanted: Filter, end: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     log = tmp_path_factory.mktemp("log") / "log.txt"
-    log.write_bytes((b"\r\n" if end == b"\r\n" else b"\n").join(lines) + end)
-    expected = naive.count(lines, KDD, wanted)
+    log.write_bytes((b"\r\n" if end == b"\r\n" else b"\n").join(text(lines)) + end)
     for engine in ENGINES.values():
-        assert counted(log, engine, wanted) == expected
+        assert counted(log, engine, wanted) == expected(lines, wanted)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("block", [97, 256, 4096])
-def test_blocks_of_any_size_give_the_same(engine: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block", [97, 256, 4096, "whole", "half"])
+def test_blocks_of_any_size_give_the_same(engine: str, block: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    draws = rng.integers([0, 0, 1, 0], [3, 3, 4, 8], (500, 4)).tolist()
-    lines = [kdd(query, ad, position, user=10**digits) for query, ad, position, digits in draws]
-    lines[100:100] = [b"", b"rubbish", kdd(1, 1, 1)[:-20]]
-    (tmp_path / "log.txt").write_bytes(b"\n".join(lines))
-    monkeypatch.setattr(scanning, "BLOCK", block)
+    lines = [tuple(row) for row in rng.integers([0, 0, 1, 0, 1], [3, 3, 4, 2, 9], (500, 5)).tolist()]
+    written = text(lines)
+    written[100:100] = [b"", b"rubbish", kdd(1, 1, 1)[:-20]]
+    content = b"\n".join(written) + b"\n"
+    if len(content) % 2:  # so that a half is a whole number of bytes
+        content = content.replace(b"rubbish", b"rubbish!")
+    (tmp_path / "log.txt").write_bytes(content)
+    monkeypatch.setattr(scanning, "BLOCK", {"whole": len(content), "half": len(content) // 2}.get(str(block), block))
     monkeypatch.setattr(scanning, "CAPACITY", 3)
     wanted = Filter(min_displays=10, min_ads=2)
-    expected = naive.count(lines, KDD, wanted)
-    assert expected
-    assert counted(tmp_path / "log.txt", ENGINES[engine], wanted) == expected
+    rows = expected(lines, wanted)
+    assert rows
+    assert counted(tmp_path / "log.txt", ENGINES[engine], wanted) == rows
     assert artefacts.read(REJECTS, tmp_path / "workspace")["line"].to_list() == [101, 102, 103]
 
 
@@ -95,21 +102,51 @@ rank = { min = 0, max = 9 }
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_log_of_ones_own_needs_a_declaration_and_no_code(engine: str, tmp_path: Path) -> None:
     (tmp_path / "shop.toml").write_text(SHOP)
-    terms = ['"red, ""big"" shoes"', "<script>alert(1)</script>", "\u202e\u05d7\u05dc", "x"]
-    rng = np.random.default_rng(1)
-    header = "clicked,day,rank,sku,term"  # another order, and a column more
-    rows = [
-        f"{rng.integers(0, 2)},mon,{rng.integers(0, 3)},{rng.choice(['a', 'b', 'c'])},{rng.choice(terms[:3])}" for _ in range(400)
-    ]
-    rows += ["1,mon,0,a,x", "2,mon,0,a,x"]
-    (tmp_path / "log.csv").write_text("\n".join([header, *rows]) + "\n")
-    fmt = formats.load(str(tmp_path / "shop.toml"))
+    terms = ['red, "big" shoes', "<script>alert(1)</script>", "\u202e\u05d7\u05dc"]
+    draws = np.random.default_rng(1).integers([0, 0, 0, 0], [2, 3, 3, 3], (400, 4)).tolist()
+    with (tmp_path / "log.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["clicked", "day", "rank", "sku", "term"])  # another order, and a column more
+        writer.writerows([click, "mon", rank, "abc"[sku], terms[term]] for click, rank, sku, term in draws)
+        writer.writerow([2, "mon", 0, "a", "x"])
     wanted = Filter(min_displays=5, min_ads=3)
-    found = formats.with_header(fmt, header.split(","), "log.csv:1")
-    expected = naive.count([row.encode() for row in rows], found, wanted)
-    assert {row[0] for row in expected} == {'red, "big" shoes', "<script>alert(1)</script>", "\u202e\u05d7\u05dc"}
-    assert counted(tmp_path / "log.csv", ENGINES[engine], wanted, fmt) == expected
-    assert artefacts.read(REJECTS, tmp_path / "workspace").rows() == [(403, "clicked above 1", "2,mon,0,a,x")]
+    lines = [(terms[term], "abc"[sku], rank + 1, click, 1) for click, rank, sku, term in draws]
+    rows = expected(lines, wanted)
+    assert {row[0] for row in rows} == set(terms)
+    fmt = formats.load(str(tmp_path / "shop.toml"))
+    assert counted(tmp_path / "log.csv", ENGINES[engine], wanted, fmt) == rows
+    assert artefacts.read(REJECTS, tmp_path / "workspace").rows() == [(402, "clicked above 1", "2,mon,0,a,x\r")]
+
+
+def test_a_log_with_nothing_but_a_header_is_refused(tmp_path: Path, pbm: Pbm) -> None:
+    (tmp_path / "shop.toml").write_text(SHOP)
+    log = tmp_path / "log.csv"
+    for end in ("", "\n"):
+        log.write_text("clicked,rank,sku,term" + end)
+        assert pbm("count", log, "--format", tmp_path / "shop.toml", "-w", tmp_path) == (
+            1,
+            "",
+            f"pbm: error: {log} has no good line in format 'shop'; is it a log of this format? see --format\n",
+        )
+
+
+def test_positions_from_0_end_at_the_127th(tmp_path: Path, pbm: Pbm) -> None:
+    (tmp_path / "shop.toml").write_text(SHOP.replace("rank = { min = 0, max = 9 }", "rank = { min = 0 }"))
+    log = tmp_path / "log.csv"
+    log.write_text("clicked,rank,sku,term\n" + "".join(f"1,{rank},a,x\n" for rank in range(128)))
+    options = ("--format", tmp_path / "shop.toml", "-w", tmp_path, "--min-displays", 1, "--min-ads", 1, "--positions")
+    assert pbm("count", log, *options, 127).code == 0
+    assert artefacts.read(COUNTS, tmp_path)["position"].to_list() == list(range(1, 128))
+    assert artefacts.read(REJECTS, tmp_path)["reason"].to_list() == ["rank outside 0 to 126"]
+    assert pbm("count", log, *options, 128).err == (
+        "pbm: error: --positions is 128, expected 1 to 127, the positions of format 'shop'\n"
+    )
+
+
+def test_a_filter_that_nothing_passes_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_bytes(kdd(1, 1, 1))
+    for engine in ENGINES.values():
+        assert counted(tmp_path / "log.txt", engine, Filter(min_displays=1, min_ads=2**62, positions=3)) == []
 
 
 def test_lines_above_the_positions_are_dropped_and_counted(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A log is read as plain text, gzip, zstandard, zip or parquet, told by its first bytes; the rows are the same."""
 
+import bz2
 import gzip
 import io
 import random
@@ -15,8 +16,8 @@ from pipeline import artefacts, formats
 from pipeline.artefacts import COUNTS, REJECTS
 from tests.conftest import Pbm, kdd
 
-random.seed(0)
-LINES = [kdd(random.randrange(3), random.randrange(3), random.randrange(1, 4), random.randrange(2), 2) for _ in range(3000)]
+DRAWS = random.Random(0)
+LINES = [kdd(DRAWS.randrange(3), DRAWS.randrange(3), DRAWS.randrange(1, 4), DRAWS.randrange(2), 2) for _ in range(3000)]
 BAD = kdd(1, 1, 2, depth=1)
 TEXT = b"\n".join([*LINES[:1500], BAD, *LINES[1500:]]) + b"\n"
 NAMES = [column.name for column in formats.load("kdd2012").columns]
@@ -45,6 +46,7 @@ PACKED = {
     "gzip of several members": gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:]),
     "zstd": pa.compress(TEXT, "zstd", asbytes=True),
     "zstd of several frames": pa.compress(TEXT[:100], "zstd", asbytes=True) + pa.compress(TEXT[100:], "zstd", asbytes=True),
+    "bz2": bz2.compress(TEXT),
     "zip as distributed": zipped({"track2/": b"", "track2/training.txt": TEXT, "track2/userid_profile.txt": b"1\t2\t3\n"}),
     "zip, stored": zipped({"training.txt": TEXT}, zipfile.ZIP_STORED),
     "parquet": parquet(),
@@ -79,6 +81,7 @@ DAMAGED = {
         "the zip data is damaged or cut short",
     ),
     "parquet": (parquet()[:-200], "is damaged parquet"),
+    "parquet, a page broken": (parquet()[:400] + bytes(200) + parquet()[600:], "is damaged parquet"),
 }
 
 
@@ -91,6 +94,18 @@ def test_damaged_archives_are_refused(packing: str, tmp_path: Path, pbm: Pbm) ->
     assert message in outcome.err
     assert outcome.err.count("\n") == 1
     assert not (tmp_path / "counts.parquet").exists()
+
+
+@pytest.mark.parametrize("how", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_no_flipped_byte_of_a_zip_goes_unnoticed(how: int, tmp_path: Path, pbm: Pbm) -> None:
+    packed = bytearray(zipped({"training.txt": TEXT}, how))
+    for at in range(60, len(packed) - 200, len(packed) // 40):
+        packed[at] ^= 0x55
+        (tmp_path / "log").write_bytes(packed)
+        outcome = pbm("count", tmp_path / "log", "-w", tmp_path)
+        assert (outcome.code, outcome.out) == (1, "")
+        assert outcome.err.startswith("pbm: error: ")
+        packed[at] ^= 0x55
 
 
 def test_a_zip_without_the_log_is_refused(tmp_path: Path, pbm: Pbm) -> None:
@@ -143,10 +158,49 @@ def test_parquet_is_checked_by_the_same_rules(tmp_path: Path, pbm: Pbm) -> None:
     ]
 
 
+def test_parquet_text_is_checked_as_text_is(tmp_path: Path, pbm: Pbm) -> None:
+    (tmp_path / "own.toml").write_text(
+        'name = "own"\nseparator = ","\nheader = true\n'
+        '[roles]\nquery = "term"\nitem = "sku"\nposition = "rank"\nclicks = "clicked"\n'
+        '[columns]\nterm = { type = "text" }\nsku = { min = 1000, max = 2000 }\n'
+    )
+    terms = pa.array([b"a", b"a\xff", b"a\0b", b"a"]).cast(pa.binary())
+    for sku in (pa.int16(), pa.uint64()):
+        columns = {
+            "term": pa.Array.from_buffers(pa.string(), 4, terms.buffers()),
+            "sku": pa.array([1000, 1000, 1000, 999], sku),
+            "rank": pa.array([1] * 4),
+            "clicked": pa.array([True] * 4),
+        }
+        pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+        outcome = pbm("count", tmp_path / "log.parquet", "-w", tmp_path, "--format", tmp_path / "own.toml")
+        assert outcome.code == 0, outcome.err
+        assert artefacts.read(REJECTS, tmp_path).rows() == [
+            (2, "term is not UTF-8", "a\\xff\t1000\t1\tTrue"),
+            (3, "NUL byte", "a\\x00b\t1000\t1\tTrue"),
+            (4, "sku outside 1000 to 2000", "a\t999\t1\tTrue"),
+        ]
+
+
+def test_a_dictionary_column_is_text_too(tmp_path: Path, pbm: Pbm) -> None:
+    (tmp_path / "own.toml").write_text(
+        'name = "own"\nseparator = ","\nheader = true\n'
+        '[roles]\nquery = "term"\nitem = "sku"\nposition = "rank"\nclicks = "clicked"\n'
+        '[columns]\nterm = { type = "text" }\n'
+    )
+    pl.DataFrame(
+        {"term": pl.Series(["x", "y", "x"], dtype=pl.Categorical), "sku": [1, 1, 1], "rank": [1, 1, 1], "clicked": [0, 1, 1]}
+    ).write_parquet(tmp_path / "log.parquet")
+    options = ("--min-displays", 1, "--min-ads", 1, "--positions", 1)
+    outcome = pbm("count", tmp_path / "log.parquet", "-w", tmp_path, "--format", tmp_path / "own.toml", *options)
+    assert outcome.code == 0, outcome.err
+    assert artefacts.read(COUNTS, tmp_path).rows() == [("x", 1, 1, 2, 1, 2, 1), ("y", 1, 1, 1, 1, 1, 1)]
+
+
 def test_parquet_of_other_columns_or_types_is_refused(tmp_path: Path, pbm: Pbm) -> None:
     log = tmp_path / "log.parquet"
     pl.DataFrame({"Click": [1], "QueryID": [1]}).write_parquet(log)
-    assert pbm("count", log, "-w", tmp_path).err.startswith(f"pbm: error: {log}: no column 'Impression', 'DisplayURL', 'AdID'")
+    assert pbm("count", log, "-w", tmp_path).err.startswith(f"pbm: error: {log}: the column 'Impression', 'DisplayURL', 'AdID'")
     pl.DataFrame({name: [1.5] for name in NAMES}).write_parquet(log)
     assert pbm("count", log, "-w", tmp_path).err == (
         f"pbm: error: {log}: column 'Click' is double, format 'kdd2012' says integer; "

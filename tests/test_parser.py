@@ -36,7 +36,7 @@ def parse(lines: list[bytes], fmt: LogFormat, capacity: int = 1000) -> Parsed:
     """The columns of the good lines and the numbers of the bad ones, by the kernel, `capacity` lines at a time."""
     text = b"".join(line + b"\n" for line in lines)
     buffer = np.frombuffer(text + bytes(PADDING), np.uint8).copy()
-    columns, bad = parser.output(fmt, capacity), np.empty((3, capacity), np.int64)
+    columns, bad = parser.output(capacity), np.empty((3, capacity), np.int64)
     at = n = 0
     good_rows: list[list[int]] = []
     bad_lines: list[int] = []

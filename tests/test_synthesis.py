@@ -13,7 +13,7 @@ from pipeline.filter import Filter, Unit
 from pipeline.published import MODELS
 from pipeline.stages.count import count
 from pipeline.stages.synthesize import synthesize
-from pipeline.synthesis import background, planted, shares
+from pipeline.synthesis import background, planted, shares, spelling
 from tests.conftest import Pbm
 from tests.test_counting import ENGINES
 
@@ -141,14 +141,13 @@ def test_queries_have_the_real_skew(lines: pl.DataFrame) -> None:
 
 def test_keys_repeat_users_come_in_runs_and_urls_go_beyond_int64(lines: pl.DataFrame) -> None:
     repeated = float((lines["variant"] > 0).mean())  # type: ignore[arg-type]
-    others = 1 - 1 / shares.LINES_PER_USER  # a run's first line repeats nothing
-    assert shares.REPEATED * others * 0.9 < repeated < shares.REPEATED
+    user_0 = shares.user_0_share()
+    first = (1 - user_0) / shares.LINES_PER_USER + user_0 / shares.LINES_PER_USER_0_RUN  # a run's first line repeats nothing
+    assert within(repeated, shares.REPEATED * (1 - first), lines.height)
     identified = lines.filter(pl.col("UserID") > 0)["UserID"]
     assert identified.n_unique() == identified.rle_id().n_unique()
     urls = np.zeros((12, 100_000), np.uint64)
     urls[3] = background.FIRST_AD + background.AD_STRIDE * np.arange(100_000)
-    from pipeline.synthesis import spelling
-
     spelling.dress(urls, np.zeros(100_000, np.uint64))
     assert within(float((urls[2] >= 2**63).mean()), shares.BEYOND_INT64, 100_000)
 

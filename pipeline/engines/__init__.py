@@ -1,6 +1,6 @@
 """Engines: each one function that counts the lines that may pass and applies the paper's filter to the exact counts.
 
-An engine is given the lines as a stream of Arrow batches with the columns of `LINE`, and returns rows with the columns of
+An engine is given the lines as a stream of Arrow batches (see `Lines`), and returns rows with the columns of
 `counts.parquet`, in any order.
 """
 

@@ -23,14 +23,18 @@ QUERY = """
         QUALIFY count(*) OVER (PARTITION BY query_id, ad_id) = $positions
     )
     FROM ads
-    QUALIFY count(*) OVER (PARTITION BY query_id) >= $min_ads * $positions
+    QUALIFY count(*) OVER (PARTITION BY query_id) // $positions >= $min_ads
 """
 
 
 def count(lines: Lines, wanted: Filter) -> pl.DataFrame:
     """Count every cell, then keep ads with enough displays at every position and queries with enough such ads."""
-    with duckdb.connect(config={"enable_progress_bar": "false"}) as connection:  # we show our own, and only on a terminal
+    with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")  # we show our own, and only on a terminal
         connection.register("log", pa.RecordBatchReader.from_batches(lines.schema, lines.batches))
         limits = {name: value for name, value in wanted._asdict().items() if name != "unit"}
-        rows: pl.DataFrame = connection.sql(QUERY.format(unit=wanted.unit.value), params=limits).pl()
+        try:
+            rows: pl.DataFrame = connection.sql(QUERY.format(unit=wanted.unit.value), params=limits).pl()
+        except RuntimeError as error:  # what duckdb makes of Ctrl-C
+            raise KeyboardInterrupt from error
         return rows

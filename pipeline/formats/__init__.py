@@ -26,7 +26,8 @@ from pipeline.errors import FormatError
 UINT64_MAX = 2**64 - 1
 ID_MAX = 2**63 - 1  # ids are int64 in the artefacts
 COUNT_MAX = 2**32 - 1  # per line; sums of 2^31 such lines still fit an int64
-POSITION_MAX = 2**7 - 1  # positions are int8 in the artefacts
+POSITIONS_MAX = 2**7 - 1  # positions are int8 in the artefacts
+TOML_NAMES = {str: "a string", bool: "true or false", dict: "a table"}
 
 
 class Kind(IntEnum):
@@ -77,27 +78,31 @@ def names() -> list[str]:
     return sorted(Path(entry.name).stem for entry in resources.files(__name__).iterdir() if entry.name.endswith(".toml"))
 
 
-def load(name_or_path: str) -> LogFormat:
-    """The format of that name, or the one declared in that .toml file."""
+def source(name_or_path: str) -> tuple[str, str]:
+    """Where a format is declared, for errors, and the declaration."""
     if name_or_path in names():
-        source = f"{name_or_path}.toml"
-        text = resources.files(__name__).joinpath(source).read_text("utf-8")
-    elif name_or_path.endswith(".toml"):
-        source = name_or_path
-        try:
-            text = Path(source).read_text("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise FormatError(f"cannot read the format {source!r}: {reason}") from None
-    else:
+        name = f"{name_or_path}.toml"
+        return name, resources.files(__name__).joinpath(name).read_text("utf-8")
+    if not name_or_path.endswith(".toml"):
         raise FormatError(
             f"there is no format {name_or_path!r}; there are {', '.join(names())}, "
             f"and any declaration of your own: --format FILE.toml (see `pbm formats`)"
         )
     try:
-        return declared(tomllib.loads(text), source)
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(f"{source}: not valid TOML: {error}") from None
+        return name_or_path, Path(name_or_path).read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise FormatError(f"cannot read the format {name_or_path!r}: {reason}") from None
+
+
+def load(name_or_path: str) -> LogFormat:
+    """The format of that name, or the one declared in that .toml file."""
+    name, text = source(name_or_path)
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{name}: not valid TOML: {error}") from None
+    return declared(table, name)
 
 
 def declared(table: dict[str, Any], source: str) -> LogFormat:
@@ -109,7 +114,7 @@ def declared(table: dict[str, Any], source: str) -> LogFormat:
     def known(keys: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
         for key in keys:
             if key not in allowed:
-                near = get_close_matches(key, allowed, n=1)
+                near = get_close_matches(key, allowed, n=1, cutoff=0.75)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(allowed)}"
                 raise refuse(f"unknown key {key!r} in {where}{hint}")
 
@@ -118,7 +123,7 @@ def declared(table: dict[str, Any], source: str) -> LogFormat:
         if value is None:
             raise refuse(f"{key!r} is missing in {where}")
         if type(value) is not kind:
-            raise refuse(f"{key!r} in {where} is {value!r}, expected {kind.__name__}")
+            raise refuse(f"{key!r} in {where} is {value!r}, expected {TOML_NAMES[kind]}")
         return value
 
     top = "the top level"
@@ -158,7 +163,7 @@ def _column(name: str, keys: Any, roles: Roles, refuse: Any, known: Any) -> Colu
         raise refuse(f"{where} is {keys!r}, expected a table such as {{ min = 0 }}")
     known(keys, ("type", "min", "max"), where)
     kinds = {kind.name.lower(): kind for kind in Kind}
-    kind = kinds.get(keys.get("type", "integer"))
+    kind = kinds.get(str(keys.get("type", "integer")))
     if kind is None:
         raise refuse(f"type of {where} is {keys['type']!r}, expected one of {', '.join(kinds)}")
     role = next((role for role, column in zip(Roles._fields, roles, strict=True) if column == name), None)
@@ -169,8 +174,11 @@ def _column(name: str, keys: Any, roles: Roles, refuse: Any, known: Any) -> Colu
     if kind is Kind.ANY and role is not None:
         raise refuse(f'{where} is {role}, so its type cannot be "any"')
     least = 1 if role == "impressions" else 0
-    most = {None: UINT64_MAX, "query": ID_MAX, "item": ID_MAX, "position": POSITION_MAX}.get(role, COUNT_MAX)
-    low, high = keys.get("min", 1 if role == "position" else least), keys.get("max", most)
+    low = keys.get("min", 1 if role == "position" else least)
+    most = {None: UINT64_MAX, "query": ID_MAX, "item": ID_MAX}.get(role, COUNT_MAX)
+    if role == "position" and type(low) is int:
+        most = low + POSITIONS_MAX - 1
+    high = keys.get("max", most)
     if type(low) is not int or type(high) is not int or not least <= low <= high <= most:
         raise refuse(f"range of {where} is {low!r} to {high!r}, expected integers within {least} to {most}")
     return Column(name, kind, low, high)
@@ -181,7 +189,7 @@ def with_header(fmt: LogFormat, found: list[str], where: str) -> LogFormat:
     missing = [column.name for column in fmt.columns if column.name not in found]
     if missing:
         raise FormatError(
-            f"{where}: no column {', '.join(map(repr, missing))} in format {fmt.name!r}'s sense; "
+            f"{where}: the column {', '.join(map(repr, missing))} of format {fmt.name!r} is not there; "
             f"the file has {', '.join(map(repr, found))}; declare its names in a .toml and pass it with --format"
         )
     repeated = [column.name for column in fmt.columns if found.count(column.name) > 1]

@@ -1,7 +1,9 @@
 """The bytes of a log, whatever it is packed in. What a file is, its first bytes say, not its name."""
 
 import io
+import lzma
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
@@ -16,10 +18,17 @@ from pipeline.formats import LogFormat
 MAGIC = {
     b"\x1f\x8b": "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bz2",
     b"PK\x03\x04": "zip",
     b"PK\x05\x06": "zip",
     b"PAR1": "parquet",
 }
+UNREADABLE = {
+    b"\xfd7zXZ": "xz data; unpack it first",
+    b"\xff\xfe": "UTF-16 text; convert it to UTF-8",
+    b"\xfe\xff": "UTF-16 text; convert it to UTF-8",
+}
+FIRST_BYTES = 1 << 16  # looked at to recognise a format
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -39,6 +48,9 @@ class Bytes(Protocol):
     def readinto(self, buffer: memoryview, /) -> int: ...
 
 
+Read = Callable[[memoryview], int]  # fills a buffer as far as the log goes, and returns how far
+
+
 def find(path: Path, fmt: LogFormat) -> Log:
     """The log at a path, or an error that says what is there instead."""
     try:
@@ -48,29 +60,35 @@ def find(path: Path, fmt: LogFormat) -> Log:
             raise LogError(f"{path} is not a regular file; pbm reads a log twice, so write the stream to a file first")
         status = path.stat()
         with path.open("rb") as file:
-            head = file.read(len(b"PAR1"))
+            head = file.read(max(map(len, [*MAGIC, *UNREADABLE])))
     except FileNotFoundError:
         raise LogError(f"there is no log at {path}; check the path, or make a synthetic log with `pbm synthesize`") from None
     except OSError as error:
         raise LogError(f"cannot read {path}: {error.strerror}") from None
     if status.st_size == 0:
         raise LogError(f"{path} is empty; expected a log in format {fmt.name!r}")
+    for magic, what in UNREADABLE.items():
+        if head.startswith(magic):
+            raise LogError(f"{path} is {what}")
     packing = next((packing for magic, packing in MAGIC.items() if head.startswith(magic)), "plain")
     return Log(path, packing, status.st_size, status.st_mtime_ns, fmt)
 
 
 def check_unchanged(log: Log) -> None:
     """Refuse a log that was written to since it was found."""
-    status = log.path.stat()
+    try:
+        status = log.path.stat()
+    except OSError as error:
+        raise LogError(f"{log.path} vanished while it was read: {error.strerror}") from None
     if (status.st_size, status.st_mtime_ns) != (log.size, log.changed):
         raise LogError(f"{log.path} was written to while it was read; count it again when it is complete")
 
 
 @contextmanager
-def opened(log: Log) -> Iterator[tuple[Bytes, Callable[[], int]]]:
-    """The unpacked bytes of a text log as a file, and how many bytes on disk have been read so far."""
+def opened(log: Log) -> Iterator[tuple[Read, Callable[[], int]]]:
+    """What reads the unpacked bytes of a text log, and what says how many bytes on disk have been read so far."""
     with ExitStack() as stack:
-        try:
+        with _told(log):
             raw = stack.enter_context(log.path.open("rb", buffering=0))
             stream: Bytes = raw
             if log.packing == "zip":
@@ -78,13 +96,26 @@ def opened(log: Log) -> Iterator[tuple[Bytes, Callable[[], int]]]:
             elif log.packing != "plain":
                 # Arrow's decompressors read several members or frames in a row and raise on a truncated one.
                 stream = stack.enter_context(pa.CompressedInputStream(pa.PythonFile(raw, "r"), log.packing))
-            yield stream, raw.tell
-        except (OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-            if isinstance(error, OSError) and error.strerror and log.packing == "plain":
-                raise LogError(f"cannot read {log.path}: {error.strerror}") from None
-            raise LogError(
-                f"{log.path}: the {log.packing} data is damaged or cut short ({error}); fetch the file again"
-            ) from None
+
+        def read(buffer: memoryview) -> int:
+            size = 0
+            with _told(log):
+                while size < len(buffer) and (count := stream.readinto(buffer[size:])):
+                    size += count
+            return size
+
+        yield read, raw.tell
+
+
+@contextmanager
+def _told(log: Log) -> Iterator[None]:
+    """Tell what goes wrong with reading in a user's words."""
+    try:
+        yield
+    except (OSError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+        if log.packing == "plain":
+            raise LogError(f"cannot read {log.path}: {getattr(error, 'strerror', None) or error}") from None
+        raise LogError(f"{log.path}: the {log.packing} data is damaged or cut short ({error}); fetch the file again") from None
 
 
 def _member(log: Log, archive: zipfile.ZipFile) -> io.BufferedIOBase:
@@ -104,22 +135,11 @@ def _member(log: Log, archive: zipfile.ZipFile) -> io.BufferedIOBase:
 
 def first_lines(log: Log, most: int) -> tuple[list[bytes], bool]:
     """The first lines of a text log without their line ends, and whether the log ends with the last of them."""
-    buffer = bytearray(1 << 16)
-    with opened(log) as (stream, _):
-        size = fill(stream, memoryview(buffer))
+    buffer = bytearray(FIRST_BYTES)
+    with opened(log) as (read, _):
+        size = read(memoryview(buffer))
     whole = size < len(buffer)
     lines = bytes(buffer[:size]).removeprefix(BYTE_ORDER_MARK).split(b"\n")
     if not whole or not lines[-1]:
         lines.pop()  # cut off by the end of the buffer, or what is behind the last newline
     return [line.removesuffix(b"\r") for line in lines[:most]], whole and len(lines) <= most
-
-
-def fill(stream: Bytes, buffer: memoryview) -> int:
-    """Read until the buffer is full or the stream ends; returns the bytes read."""
-    size = 0
-    while size < len(buffer):
-        count = stream.readinto(buffer[size:])
-        if not count:
-            break
-        size += count
-    return size

@@ -32,10 +32,12 @@ def described(log: Log) -> Log:
     return log._replace(fmt=fmt._replace(columns=declared))
 
 
-def checked(rows: pa.RecordBatch, fmt: LogFormat) -> tuple[NDArray[np.int64], NDArray[np.int64], list[tuple[int, str]]]:
-    """The parser's columns (of all rows), which rows are good, and the bad ones with their reasons."""
+def checked(
+    rows: pa.RecordBatch, fmt: LogFormat, most_bad: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[tuple[int, str]]]:
+    """The parser's columns (of all rows), which rows are good, and the first bad ones with their reasons."""
     n = rows.num_rows
-    columns = parser.output(fmt, n)
+    columns = parser.output(n)
     reasons = np.full(n, "", object)
 
     def reject(bad: NDArray[np.bool_], reason: str) -> None:
@@ -44,34 +46,42 @@ def checked(rows: pa.RecordBatch, fmt: LogFormat) -> tuple[NDArray[np.int64], ND
     layout = parser.layout(fmt)
     for column, row in zip(fmt.columns, layout.row, strict=True):
         values = rows.column(column.name)
-        missing = np.asarray(values.is_null())
-        reject(missing, f"{column.name} is empty" if column.kind is Kind.TEXT else f"{column.name} is not a number")
         if column.kind is Kind.TEXT:
-            text = values.cast(pa.large_string()).fill_null("")
-            starts = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + n + 1]
-            letters = np.frombuffer(text.buffers()[2] or b"", np.uint8)
-            bad = np.zeros(n, np.bool_)
-            for k in range(n):
-                bad[k] = not parser.keep_text(letters, starts[k], starts[k + 1], False, 0, int(row), columns, k)
-            reject(bad, f"{column.name} is empty")
+            faults = np.empty(n, np.uint8)
+            parser.keep_texts(*_letters(values), int(row), columns, faults)
+            reject(faults == parser.NUL, "NUL byte")
+            reject(faults == parser.EMPTY, f"{column.name} is empty")
+            reject(faults == parser.NOT_UTF8, f"{column.name} is not UTF-8")
         else:
-            bad, columns[row] = _integers(values, column)
-            reject(bad, rules.outside(column))
+            reject(np.asarray(values.is_null()), f"{column.name} is not a number")
+            outside, columns[row] = _integers(values, column)
+            reject(outside, rules.outside(column))
     columns[parser.POSITION] -= layout.first_position - 1
     roles = fmt.roles
     reject(columns[parser.CLICKS] > columns[parser.IMPRESSIONS], f"{roles.clicks} above {roles.impressions or 1}")
     reject(columns[parser.POSITION] > columns[parser.DEPTH], f"{roles.position} above {roles.depth}")
     good = reasons == ""
-    return columns, np.flatnonzero(good), [(int(k), str(reasons[k])) for k in np.flatnonzero(~good)]
+    return columns, np.flatnonzero(good), [(int(k), str(reasons[k])) for k in np.flatnonzero(~good)[:most_bad]]
+
+
+def _letters(values: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The letters of a text column one behind the other, and where each value starts; nulls are empty."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    text = values.cast(pa.large_binary()).fill_null(b"")
+    _, offsets, letters = text.buffers()
+    return (
+        np.frombuffer(letters or b"", np.uint8),
+        np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1],
+    )
 
 
 def _integers(values: pa.Array, column: Column) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which values lie outside their column's range, and all of them as int64 (wrapped beyond, as in the parser)."""
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.uint8())
-    numbers = pc.fill_null(values, column.low).to_numpy(zero_copy_only=False)
+    wide = pa.uint64() if pa.types.is_uint64(values.type) else pa.int64()
+    numbers = pc.fill_null(values.cast(wide), 0).to_numpy(zero_copy_only=False)
     outside = (numbers > column.high) | (numbers < column.low)
-    return outside, numbers.astype(np.int64)
+    return outside & ~np.asarray(values.is_null()), numbers.astype(np.int64)
 
 
 def ids(rows: pa.RecordBatch, fmt: LogFormat, row: int, kept: NDArray[np.int64]) -> pa.Array:
@@ -81,6 +91,12 @@ def ids(rows: pa.RecordBatch, fmt: LogFormat, row: int, kept: NDArray[np.int64])
     return rows.column(name).take(pa.array(kept)).cast(kind)
 
 
-def shown(rows: pa.RecordBatch, number: int) -> str:
-    """A bad row as it is kept in `rejects.parquet`."""
-    return str(rows.slice(number, 1).to_pylist()[0])
+def row_text(rows: pa.RecordBatch, number: int) -> bytes:
+    """A bad row as a line of text."""
+    values = []
+    for column in rows.slice(number, 1).columns:
+        kind = column.type
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        value = column.cast(pa.binary())[0].as_py() if text else column[0].as_py()
+        values.append(value if isinstance(value, bytes) else b"" if value is None else str(value).encode())
+    return b"\t".join(values)

@@ -20,6 +20,7 @@ QUERY_START, QUERY_END, ITEM_START, ITEM_END, UNUSED = range(6, 11)
 ROWS = 11
 
 NEWLINE, RETURN = 10, 13
+EMPTY, NOT_UTF8, NUL = 1, 2, 3  # what can be wrong with a text id
 FNV_START, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a, 64 bits
 
 INTEGER, TEXT = int(Kind.INTEGER), int(Kind.TEXT)
@@ -51,7 +52,7 @@ def layout(fmt: LogFormat) -> Layout:
     )
 
 
-def output(fmt: LogFormat, capacity: int) -> NDArray[np.int64]:
+def output(capacity: int) -> NDArray[np.int64]:
     """Columns for `capacity` lines. What the format has no column for holds what makes its rule always true."""
     columns = np.zeros((ROWS, capacity), np.int64)
     columns[IMPRESSIONS] = 1
@@ -158,6 +159,19 @@ def keep_text(text, first, last, doubled, quote, row, columns, good):
 
 
 @njit(cache=True, nogil=True)
+def keep_texts(text, offsets, row, columns, faults):
+    """Keep a column of text ids that lie one behind the other. faults: uint8[n], written: 0, EMPTY, NOT_UTF8 or NUL."""
+    for k in range(faults.size):
+        first, last = offsets[k], offsets[k + 1]
+        faults[k] = 0
+        if not keep_text(text, first, last, False, 0, row, columns, k):
+            faults[k] = EMPTY if first == last else NOT_UTF8
+        for i in range(first, last):
+            if text[i] == 0:
+                faults[k] = NUL
+
+
+@njit(cache=True, nogil=True)
 def is_utf8(text, first, last):
     """Whether the bytes are UTF-8 as RFC 3629 defines it: no overlong forms, no surrogates, nothing above U+10FFFF."""
     i = first
@@ -187,7 +201,7 @@ def is_utf8(text, first, last):
 def gather_text(text, starts, ends, quote, offsets, letters):
     """Copy the texts between `starts` and `ends` one behind the other, doubled quotes of quoted fields undone.
 
-    offsets: int64[n + 1] and letters: uint8, the layout of an Arrow large string. Returns the letters written.
+    offsets: int64[n + 1] and letters: uint8, the layout of an Arrow large string.
     """
     n = 0
     offsets[0] = 0
@@ -201,4 +215,3 @@ def gather_text(text, starts, ends, quote, offsets, letters):
             n += 1
             i += 1
         offsets[k + 1] = n
-    return n

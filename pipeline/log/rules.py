@@ -1,9 +1,9 @@
 """Why a line is bad, in plain Python: the slow and obvious twin of the parser's kernel, run on bad lines alone."""
 
 from pipeline.formats import UINT64_MAX, Column, Kind, LogFormat
+from pipeline.log.digits import LONGEST
 
 SHOWN = 4096  # bytes of a bad line that are kept; no line of a click log is longer
-LONGEST = 20  # digits of the largest 64-bit integer
 
 
 def broken(line: bytes, fmt: LogFormat, *, unterminated: bool = False) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -16,10 +17,11 @@ from pipeline.errors import LogError
 from pipeline.formats import Kind, LogFormat
 from pipeline.log import parquet, parser, rules
 from pipeline.log.digits import PADDING
-from pipeline.log.opening import BYTE_ORDER_MARK, Log, fill, opened
+from pipeline.log.opening import BYTE_ORDER_MARK, Log, opened
 
 BLOCK = 1 << 21  # bytes of text; with its columns it stays within a core's cache
 CAPACITY = 1 << 15  # lines parsed at a time: about what a block of the KDD log holds
+BAD_LINES = pa.schema([("line", pa.int64()), ("reason", pa.string()), ("text", pa.string())])
 
 Result = TypeVar("Result")
 
@@ -34,20 +36,12 @@ class Batch(NamedTuple):
     ids: Callable[[int, NDArray[np.int64]], pa.Array]
 
 
-class BadLine(NamedTuple):
-    """A line that is not counted; a row of `rejects.parquet`."""
-
-    line: int  # from 1
-    reason: str
-    text: str
-
-
 class Chunk(NamedTuple, Generic[Result]):
     """What a stretch of the log gave."""
 
     lines: int
     good: int
-    bad: list[BadLine]
+    bad: list[pa.Table]  # rows of `rejects.parquet`: line (from 1), reason, text; not more than were asked for
     results: list[Result]
     done: int  # bytes on disk read so far
     unterminated: bool  # the log ends here, and not with a newline
@@ -61,39 +55,35 @@ class Desk(NamedTuple):
     bad: NDArray[np.int64]
 
 
-def scan(log: Log, work: Callable[[Batch], Result]) -> Generator[Chunk[Result]]:
-    """Apply `work` to every batch of good lines, on threads; yield what it returns in the order of the log."""
-    return _scan_parquet(log, work) if log.packing == "parquet" else _scan_text(log, work)
+def scan(log: Log, work: Callable[[Batch], Result], *, most_bad: int) -> Generator[Chunk[Result]]:
+    """Apply `work` to every batch of good lines, on threads; yield what it returns in the order of the log.
+
+    Of the bad lines of a chunk at most `most_bad` are described; the others are only counted.
+    """
+    return _scan_parquet(log, work, most_bad) if log.packing == "parquet" else _scan_text(log, work, most_bad)
 
 
-def _scan_text(log: Log, work: Callable[[Batch], Result]) -> Generator[Chunk[Result]]:
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _scan_text(log: Log, work: Callable[[Batch], Result], most_bad: int) -> Generator[Chunk[Result]]:
+    threads = cores()
     fmt = log.fmt
     layout = parser.layout(fmt)
     desks = deque(
-        Desk(np.zeros(BLOCK + 1 + PADDING, np.uint8), parser.output(fmt, CAPACITY), np.empty((3, CAPACITY), np.int64))
+        Desk(np.zeros(BLOCK + 1 + PADDING, np.uint8), parser.output(CAPACITY), np.empty((3, CAPACITY), np.int64))
         for _ in range(threads + 2)
     )
-    running: deque[tuple[Desk, int, bool, Future[Parsed[Result]]]] = deque()
+    running: deque[tuple[Desk, int, bool, Future[Chunk[Result]]]] = deque()
     line = 0
 
     def finished() -> Chunk[Result]:
         nonlocal line
         desk, done, unterminated, future = running.popleft()
-        lines, good, spans, results = future.result()
-        bad = [
-            BadLine(
-                line + number + 1,
-                str(rules.broken(text, fmt, unterminated=unterminated and number == lines - 1)),
-                rules.shown(text),
-            )
-            for number, text in spans
-        ]
-        line += lines
+        chunk = future.result()
+        bad = [table.set_column(0, "line", pc.add(table["line"], line + 1)) for table in chunk.bad]
+        line += chunk.lines
         desks.append(desk)
-        return Chunk(lines, good, bad, results, done, unterminated)
+        return chunk._replace(bad=bad, done=done, unterminated=unterminated)
 
-    with opened(log) as (stream, tell), ThreadPoolExecutor(threads) as pool:
+    with opened(log) as (read, tell), ThreadPoolExecutor(threads) as pool:
         try:
             rest = b""
             at_start, at_end = True, False
@@ -101,13 +91,17 @@ def _scan_text(log: Log, work: Callable[[Batch], Result]) -> Generator[Chunk[Res
                 desk = desks.popleft()
                 text = memoryview(desk.text.data).cast("B")
                 text[: len(rest)] = rest
-                size = len(rest) + fill(stream, text[len(rest) : BLOCK])
+                size = len(rest) + read(text[len(rest) : BLOCK])
                 at_end = size < BLOCK
-                first = len(BYTE_ORDER_MARK) if at_start and bytes(text[:3]) == BYTE_ORDER_MARK else 0
-                if at_start and fmt.header:
-                    first, line = _newline(text[:size]) + 1, 1
-                at_start = False
-                unterminated = at_end and size > first and text[size - 1] != parser.NEWLINE
+                first = 0
+                if at_start:
+                    at_start = False
+                    first = len(BYTE_ORDER_MARK) if bytes(text[: len(BYTE_ORDER_MARK)]) == BYTE_ORDER_MARK else 0
+                    if fmt.header:
+                        first, line = (bytes(text[:size]) + b"\n").find(b"\n") + 1, 1
+                if at_end and size <= first:
+                    break
+                unterminated = at_end and text[size - 1] != parser.NEWLINE
                 if unterminated:
                     text[size] = parser.NEWLINE
                     size += 1
@@ -115,40 +109,53 @@ def _scan_text(log: Log, work: Callable[[Batch], Result]) -> Generator[Chunk[Res
                 if end == 0:
                     raise LogError(f"{log.path}: a line is longer than {BLOCK:,} bytes; this is no log in format {fmt.name!r}")
                 rest = bytes(text[end:size])
-                running.append((desk, tell(), unterminated, pool.submit(_parse, desk, first, end, fmt, layout, work)))
+                task = pool.submit(_parse, desk, first, end, unterminated, fmt, layout, work, most_bad)
+                running.append((desk, tell(), unterminated, task))
                 if not desks:
                     yield finished()
             while running:
                 yield finished()
         finally:
-            for *_, future in running:
-                future.cancel()
-
-
-class Parsed(NamedTuple, Generic[Result]):
-    """What a block gave: bad lines are still bytes, numbered from 0 within it."""
-
-    lines: int
-    good: int
-    bad: list[tuple[int, bytes]]
-    results: list[Result]
+            for *_, task in running:
+                task.cancel()
 
 
 def _parse(
-    desk: Desk, at: int, end: int, fmt: LogFormat, layout: parser.Layout, work: Callable[[Batch], Result]
-) -> Parsed[Result]:
-    """Parse the lines of a block and do the work on them; on a thread."""
+    desk: Desk,
+    at: int,
+    end: int,
+    unterminated: bool,
+    fmt: LogFormat,
+    layout: parser.Layout,
+    work: Callable[[Batch], Result],
+    most_bad: int,
+) -> Chunk[Result]:
+    """Parse the lines of a block and do the work on them; on a thread. Lines are numbered from 0 within the block."""
     lines = good = 0
-    bad: list[tuple[int, bytes]] = []
+    bad: list[pa.Table] = []
     results = []
     while at < end:
         at, n_lines, n_good, n_bad = parser.parse(desk.text, at, end, layout, desk.columns, desk.bad)
-        bad += [(lines + n, desk.text[start:stop].tobytes()) for n, start, stop in desk.bad[:, :n_bad].T.tolist()]
+        if n_bad and most_bad > 0:
+            spans = desk.bad[:, : min(n_bad, most_bad)].T.tolist()
+            texts = [desk.text[start:stop].tobytes() for _, start, stop in spans]
+            cut = [unterminated and stop == end - 1 for _, _, stop in spans]
+            bad.append(
+                pa.table(
+                    {
+                        "line": [lines + number for number, _, _ in spans],
+                        "reason": [rules.broken(text, fmt, unterminated=last) for text, last in zip(texts, cut, strict=True)],
+                        "text": [rules.shown(text) for text in texts],
+                    },
+                    schema=BAD_LINES,
+                )
+            )
+            most_bad -= len(spans)
         if n_good:
             columns = desk.columns[:, :n_good]
             results.append(work(Batch(columns, partial(_ids, desk.text, columns, fmt))))
         lines, good = lines + n_lines, good + n_good
-    return Parsed(lines, good, bad, results)
+    return Chunk(lines, good, bad, results, 0, False)
 
 
 def _ids(text: NDArray[np.uint8], columns: NDArray[np.int64], fmt: LogFormat, row: int, kept: NDArray[np.int64]) -> pa.Array:
@@ -166,10 +173,6 @@ def arrow(values: NDArray[np.integer[Any]]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, pa.py_buffer(values)])
 
 
-def _newline(text: memoryview) -> int:
-    return bytes(text).find(b"\n")
-
-
 def _last_newline(text: memoryview) -> int:
     """Where the last newline is, or -1; searched from the end in growing pieces, as memoryviews cannot search."""
     size, piece = len(text), 1 << 10
@@ -180,17 +183,30 @@ def _last_newline(text: memoryview) -> int:
         piece *= 8
 
 
-def _scan_parquet(log: Log, work: Callable[[Batch], Result]) -> Generator[Chunk[Result]]:
+def _scan_parquet(log: Log, work: Callable[[Batch], Result], most_bad: int) -> Generator[Chunk[Result]]:
     """Arrow decodes the columns on its own threads; the rules are checked on whole columns."""
     line = 0
-    with pq.ParquetFile(log.path) as file:
-        names = [column.name for column in log.fmt.columns]
-        total = max(file.metadata.num_rows, 1)
-        for rows in file.iter_batches(1 << 16, columns=names):
-            columns, good, bad = parquet.checked(rows, log.fmt)
-            rejects = [BadLine(line + number + 1, reason, parquet.shown(rows, number)) for number, reason in bad]
-            line += rows.num_rows
-            results = []
-            if good.size:
-                results.append(work(Batch(columns[:, good], partial(parquet.ids, rows.take(pa.array(good)), log.fmt))))
-            yield Chunk(rows.num_rows, good.size, rejects, results, log.size * line // total, False)
+    try:
+        with pq.ParquetFile(log.path) as file:
+            total = max(file.metadata.num_rows, 1)
+            for rows in file.iter_batches(CAPACITY, columns=[column.name for column in log.fmt.columns]):
+                columns, good, bad = parquet.checked(rows, log.fmt, most_bad)
+                described = pa.table(
+                    {
+                        "line": [line + number + 1 for number, _ in bad],
+                        "reason": [reason for _, reason in bad],
+                        "text": [rules.shown(parquet.row_text(rows, number)) for number, _ in bad],
+                    },
+                    schema=BAD_LINES,
+                )
+                line += rows.num_rows
+                kept = partial(parquet.ids, rows.take(arrow(good)), log.fmt)
+                results = [work(Batch(np.ascontiguousarray(columns[:, good]), kept))] if good.size else []
+                yield Chunk(rows.num_rows, good.size, [described] * bool(bad), results, log.size * line // total, False)
+    except (pa.ArrowException, OSError) as error:
+        raise LogError(f"{log.path} is damaged parquet ({error}); fetch or write it again") from None
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -5,8 +5,8 @@ sum of each of its cells, so a cell with `enough` displays sits in a counter of 
 pass hands on only the lines of ads whose counters are hot at every position, and the engines count those exactly. Of the
 62 million cells of the real log a few thousand are left.
 
-The sketch holds up to about 10^10 displays. Beyond, the mean counter nears the threshold and more and more cold cells
-get through: the result stays exact, but memory then grows with them.
+The mean counter is the log's displays / 2^24: 9 for the KDD log. Where it nears `enough` (10^10 displays, for the paper's 1,000),
+more and more cold cells get through: the result stays exact, but memory then grows with them.
 """
 
 from typing import NamedTuple

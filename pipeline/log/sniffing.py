@@ -3,7 +3,7 @@
 from pipeline.errors import FormatError, LogError
 from pipeline.formats import Kind, LogFormat, with_header
 from pipeline.log import parquet, rules
-from pipeline.log.opening import Log, first_lines
+from pipeline.log.opening import FIRST_BYTES, Log, first_lines
 
 LOOKED_AT = 100  # lines
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars", " ": "blanks"}
@@ -19,7 +19,7 @@ def recognised(log: Log) -> Log:
     if not lines:
         if whole:
             raise LogError(f"{log.path} is empty; expected a log in format {fmt.name!r}")
-        raise LogError(f"{log.path}: the first line is longer than 65,536 bytes; this is no log in format {fmt.name!r}")
+        raise LogError(f"{log.path}: the first line is longer than {FIRST_BYTES:,} bytes; this is no log in format {fmt.name!r}")
     if fmt.header:
         names = rules.split(lines[0], fmt)
         if isinstance(names, str):

@@ -1,17 +1,19 @@
 """`pbm count`: from a log to exact counts per (query, ad, position) of what passes the paper's filter.
 
 Two passes over the log. The first checks every line and fills the cell sketch; the second hands the lines of cells that may
-pass to an engine, which counts them exactly and filters. Memory depends neither on the lines nor on the queries nor on
-the cells of the log (see `pipeline.log.sketch`).
+pass to an engine, which counts them exactly and filters. For thresholds well above the mean counter of the sketch, memory depends
+neither on the lines nor on the queries nor on the cells of the log (see `pipeline.log.sketch`).
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -23,7 +25,7 @@ from pipeline.filter import Filter, Unit
 from pipeline.formats import Kind, LogFormat
 from pipeline.log import parser, sketch
 from pipeline.log.opening import Log, check_unchanged, find
-from pipeline.log.scanning import BadLine, Batch, arrow, scan
+from pipeline.log.scanning import Batch, arrow, scan
 from pipeline.log.sniffing import recognised
 from pipeline.progress import progress
 
@@ -35,6 +37,7 @@ class Census(NamedTuple):
     """What the first pass found."""
 
     lines: int
+    good: int
     fingerprint: int  # of the good lines, whatever their order and packing
     rejected: Counter[str]  # by reason
     unterminated: bool
@@ -59,21 +62,22 @@ def count(path: Path, workspace: Path, fmt: LogFormat, engine: Engine, wanted: F
     check(wanted, fmt)
     log = recognised(find(path, fmt))
     demand = sketch.Demand(wanted.min_displays, wanted.positions, wanted.unit is Unit.impressions)
-    with artefacts.writing(REJECTS, workspace) as rejects:
+    with artefacts.saving(workspace) as save:
+        rejects = save.writer(REJECTS)
         counters, census = survey(log, demand, max_bad_lines, rejects)
-        counts = engine(candidates(log, demand, counters), wanted)
+        counts = exactly(engine, candidates(log, demand, counters), wanted)
         check_unchanged(log)
         identity = {"name": path.name, "lines": census.lines, "fingerprint": f"{census.fingerprint:016x}"}
-        rejects.origin = Provenance({"format": fmt.name}, {"log": identity})
-        parameters = {**wanted._asdict(), "unit": wanted.unit.value, "format": fmt.name}
-        artefacts.write(COUNTS, counts, Provenance(parameters, {"log": identity}), workspace)
+        declaration = {"name": fmt.name, "digest": hashlib.sha256(repr(fmt).encode()).hexdigest()}
+        rejects.origin = Provenance({"format": declaration}, {"log": identity})
+        parameters = {**wanted._asdict(), "unit": wanted.unit.value, "format": declaration}
+        save.write(COUNTS, counts, Provenance(parameters, {"log": identity}))
     kept = int(counts["lines"].sum())
-    good = census.lines - census.rejected.total()
     return Summary(
         lines=census.lines,
         rejected=dict(census.rejected.most_common()),
         dropped_positions=census.above,
-        dropped_filter=good - census.above - kept,
+        dropped_filter=census.good - census.above - kept,
         kept=kept,
         queries=counts["query_id"].n_unique(),
         ads=counts.select("query_id", "ad_id").n_unique(),
@@ -97,9 +101,9 @@ def survey(log: Log, demand: sketch.Demand, max_bad_lines: int, rejects: artefac
     """The first pass: check every line, keep the bad ones, fill the sketch."""
     counters = sketch.empty()
     rejected: Counter[str] = Counter()
-    lines = fingerprint = above = 0
+    lines = good = fingerprint = above = 0
     unterminated = False
-    first_bad: list[BadLine] = []
+    first_bad: list[dict[str, Any]] = []
 
     def tally(batch: Batch) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int, int]:
         size = batch.columns.shape[1]
@@ -107,34 +111,58 @@ def survey(log: Log, demand: sketch.Demand, max_bad_lines: int, rejects: artefac
         n, printed = sketch.tally(batch.columns, demand, buckets, weights)
         return buckets[:n], weights[:n], size - n, int(printed)
 
-    with progress("reading", log.size) as advance, closing(scan(log, tally)) as chunks:
+    with progress("reading", log.size) as advance, closing(scan(log, tally, most_bad=max_bad_lines + 1)) as chunks:
         for chunk in chunks:
             for buckets, weights, beyond, printed in chunk.results:
                 sketch.add(counters, buckets, weights)
                 above += beyond
                 fingerprint = (fingerprint + printed) % 2**64
             lines += chunk.lines
+            good += chunk.good
             unterminated |= chunk.unterminated
-            if chunk.bad:
-                rejected.update(bad.reason for bad in chunk.bad)
-                first_bad += chunk.bad[: QUOTED_REJECTS - len(first_bad)]
-                if rejected.total() > max_bad_lines:
-                    raise LogError(too_many(log, max_bad_lines, lines, rejected, first_bad))
-                rejects.append(pa.Table.from_pylist([bad._asdict() for bad in chunk.bad]))
+            for bad in chunk.bad:
+                first_bad += bad.slice(0, QUOTED_REJECTS - len(first_bad)).to_pylist()
+                rejected.update(bad["reason"].to_pylist())
+            if lines - good > max_bad_lines:
+                raise LogError(too_many(log, max_bad_lines, lines, lines - good, first_bad))
+            for bad in chunk.bad:
+                rejects.append(bad)
             advance(chunk.done)
-    if lines == 0:
-        raise LogError(f"{log.path} has no line below its header; expected a log in format {log.fmt.name!r}")
-    return counters, Census(lines, fingerprint, rejected, unterminated, above)
+    if good == 0:
+        quoted = f"; the first is bad: {first_bad[0]['reason']}" if first_bad else ""
+        raise LogError(
+            f"{log.path} has no good line in format {log.fmt.name!r}{quoted}; is it a log of this format? see --format"
+        )
+    return counters, Census(lines, good, fingerprint, rejected, unterminated, above)
 
 
-def too_many(log: Log, max_bad_lines: int, lines: int, rejected: Counter[str], first_bad: list[BadLine]) -> str:
+def too_many(log: Log, max_bad_lines: int, lines: int, n_bad: int, first_bad: list[dict[str, Any]]) -> str:
     """What is said when a log has more bad lines than are tolerated."""
-    quoted = "\n".join(f"  line {bad.line}: {bad.reason}: {bad.text[:QUOTED_LETTERS]!r}" for bad in first_bad)
+    quoted = "\n".join(f"  line {bad['line']}: {bad['reason']}: {bad['text'][:QUOTED_LETTERS]!r}" for bad in first_bad)
     return (
-        f"{log.path}: {rejected.total():,} of the first {lines:,} lines are bad, and --max-bad-lines allows {max_bad_lines:,}; "
+        f"{log.path}: {n_bad:,} of the first {lines:,} lines are bad, and --max-bad-lines allows {max_bad_lines:,}; "
         f"nothing was changed; the first are\n{quoted}\n"
         f"correct them, declare the format of this log (see `pbm formats`), or raise --max-bad-lines to have them set aside"
     )
+
+
+def exactly(engine: Engine, lines: Lines, wanted: Filter) -> pl.DataFrame:
+    """The engine's counts. What goes wrong while it reads the lines is raised as it was, not as the engine wraps it."""
+    raised: list[BaseException] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from lines.batches
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    try:
+        return engine(Lines(lines.schema, batches()), wanted)
+    except BaseException:
+        if raised and not isinstance(raised[0], GeneratorExit):
+            raise raised[0] from None
+        raise
 
 
 def candidates(log: Log, demand: sketch.Demand, counters: NDArray[np.uint32]) -> Lines:
@@ -165,7 +193,7 @@ def candidates(log: Log, demand: sketch.Demand, counters: NDArray[np.uint32]) ->
         return pa.RecordBatch.from_arrays(rows, schema=schema)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with progress("counting", log.size) as advance, closing(scan(log, hot)) as chunks:
+        with progress("counting", log.size) as advance, closing(scan(log, hot, most_bad=0)) as chunks:
             for chunk in chunks:
                 advance(chunk.done)
                 yield from (batch for batch in chunk.results if batch.num_rows)

@@ -1,6 +1,5 @@
 """`pbm synthesize`: a log in the KDD format with the published models planted, the same for the same seed."""
 
-import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline import artefacts
 from pipeline.artefacts import TRUTH, Provenance
 from pipeline.errors import DataError
+from pipeline.log.scanning import cores
 from pipeline.progress import progress
 from pipeline.synthesis import background, planted, shares, spelling
 from pipeline.synthesis.background import CHUNK, Tables
@@ -47,14 +47,15 @@ def synthesize(out: Path, workspace: Path, lines: int, seed: int) -> Synthesized
         raise DataError(
             f"--lines is {lines:,}, expected at least {n_planted:,}: the published models and the near misses beside them"
         )
-    with artefacts.whole(out) as file, progress("writing", lines, unit="lines") as advance:
+    truth = planted.truth(planted_lines)
+    with artefacts.saving(workspace) as save, progress("writing", lines, unit="lines") as advance:
+        file = save.file(out)
         written = size = 0
         for text, n in texts(pieces(n_planted, lines - n_planted), planted_lines, tables, background_seed):
             file.write(text)
             written, size = written + n, size + len(text)
             advance(written)
-    truth = planted.truth(planted_lines)
-    artefacts.write(TRUTH, truth, Provenance({"seed": seed}, {}), workspace)
+        save.write(TRUTH, truth, Provenance({"seed": seed}, {}))
     models = int(truth["displays"].sum())
     return Synthesized(lines, models, n_planted - models, lines - n_planted, size)
 
@@ -73,11 +74,12 @@ def texts(
 ) -> Iterator[tuple[memoryview, int]]:
     """The text and the lines of each piece, made on threads; in the order of the log."""
     n_background = sum(not piece.is_planted for piece in plan)
-    threads = os.cpu_count() or 1
+    keys = planted.keys()
+    threads = cores()
 
     def text(piece: Piece) -> tuple[memoryview, int]:
         if piece.is_planted:
-            part = planted.columns(planted_lines, piece.number * CHUNK, piece.number * CHUNK + piece.size)
+            part = planted.columns(planted_lines, keys, piece.number * CHUNK, piece.number * CHUNK + piece.size)
             variants = np.zeros(piece.size, np.uint64)
         else:
             part, variants = _background(piece, n_background, tables, seed)
@@ -101,7 +103,7 @@ def _background(
     """A chunk of the background. Its generator follows from its number, so that no chunk waits for another."""
     own = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, piece.number))
     columns, variants = np.zeros((COLUMNS, piece.size), np.uint64), np.zeros(piece.size, np.uint64)
-    head = piece.number < shares.HEAD_WITHOUT_USER_0 * of
-    user_0_run = 0.0 if head else background.user_0_runs(shares.user_0_share() / (1 - shares.HEAD_WITHOUT_USER_0))
+    head = piece.number < shares.WITHOUT_USER_0_AT_FIRST * of
+    user_0_run = 0.0 if head else background.user_0_runs(shares.user_0_share() / (1 - shares.WITHOUT_USER_0_AT_FIRST))
     background.fill(np.random.Generator(np.random.PCG64(own)), tables, piece.number, user_0_run, columns, variants)
     return columns, variants

@@ -126,7 +126,7 @@ def draw(seed: np.random.SeedSequence, tables: Tables) -> Lines:
     position = np.array([cell.position for cell in planted])
     rate = np.array([cell.kappa * cell.theta for cell in planted])
     fixed = np.array([cell.impressions for cell in planted])
-    _draw(rng, tables, user_0_runs(shares.HEAD_USER_0), position, rate, fixed, lines)
+    _draw(rng, tables, user_0_runs(shares.USER_0_OF_HEAD_QUERIES), position, rate, fixed, lines)
     return lines
 
 
@@ -150,12 +150,16 @@ def _draw(rng, tables, user_0_run, position, rate, fixed, lines):
         lines.clicks[i] = 1 + draw_clicks(rng, impressions - 1, rate[cell]) if clicked else 0
 
 
-def columns(lines: Lines, start: int, stop: int) -> NDArray[np.uint64]:
+def keys() -> NDArray[np.uint64]:
+    """Query, ad and position of every cell."""
+    return np.array([(cell.query_id, cell.ad_id, cell.position) for cell in cells()], np.uint64)
+
+
+def columns(lines: Lines, keys: NDArray[np.uint64], start: int, stop: int) -> NDArray[np.uint64]:
     """The lines from start to stop as columns uint64[12, n] of which the counted ones are filled."""
     part = Lines(*(values[start:stop] for values in lines))
-    planted = np.array([(cell.query_id, cell.ad_id, cell.position) for cell in cells()], np.uint64)[part.cell].T
     filled = np.zeros((COLUMNS, part.cell.size), np.uint64)
-    filled[[QUERY, AD, POSITION]] = planted
+    filled[[QUERY, AD, POSITION]] = keys[part.cell].T
     filled[[USER, DEPTH, IMPRESSION, CLICK]] = part[1:]
     return filled
 

@@ -33,7 +33,7 @@ QUERIES = (
     (20_000_000, 0.9629, 0.410),
     (26_243_607, 1.0, 0.410),
 )
-HEAD_USER_0 = QUERIES[0][2]
+USER_0_OF_HEAD_QUERIES = QUERIES[0][2]
 EVEN_FROM = 1_000_000  # below, ids within a bin fall off like 1/id; above they are about equally frequent
 
 # Impressions of a line from a to below b: share of user 0's lines, share of the others'.
@@ -51,7 +51,7 @@ IMPRESSIONS = (
 
 LINES_PER_USER = 5.1  # 112M lines of 22,023,546 identified users
 LINES_PER_USER_0_RUN = 200.0  # user 0's lines come in long runs; no figure is published
-HEAD_WITHOUT_USER_0 = 0.1  # of the log; its head has few lines of user 0
+WITHOUT_USER_0_AT_FIRST = 0.1  # of the log; its head has few lines of user 0
 REPEATED = 0.02  # of 3,634 exact lines, repeat the (user, ad, query, depth, position) of another with another title
 
 
