@@ -53,6 +53,7 @@ lint: install ## ruff and mypy --strict
 
 bench: install ## the speed and memory claims of the README, each as a ratio
 	$(BIN)/python -m benchmarks.counting
+	$(BIN)/python -m benchmarks.parsing
 	$(BIN)/python -m benchmarks.starting
 
 clean: ## remove what was made in the workspace, and the caches; keeps .venv
