@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -90,7 +91,7 @@ def main() -> None:
     text = np.append(text, np.zeros(PADDING, np.uint8))
     columns, bad = parser.output(CAPACITY), np.empty((3, CAPACITY), np.int64)
     layout = parser.layout(log.fmt)
-    one_by_one = njit(FunctionType(parser.parse.py_func.__code__, {**vars(parser), "number": plain}))
+    one_by_one: Any = njit(FunctionType(parser.parse.py_func.__code__, {**vars(parser), "number": plain}))
     verdict(
         "numbers eight digits at a time, the parser's time over that with one by one",
         ratio(

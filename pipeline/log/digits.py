@@ -1,7 +1,7 @@
 """Numbers in text, eight digits at a time (the technique of Lemire and Langdale's parsers).
 
-A loop over single digits waits for the processor's guess of where each number ends, which it cannot know: this takes a fifth off
-the parser's time (`benchmarks/parsing.py`). Two instructions that numba has no name for are spelled in LLVM's terms.
+A loop over single digits waits for the processor's guess of where each number ends, which it cannot know: this takes a tenth to a
+fifth off the parser's time (`benchmarks/parsing.py`). Two instructions that numba has no name for are spelled in LLVM's terms.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Bytes to columns: one loop over the text that checks every field and keeps the few that are counted.
 
 Written here because no reader of ours does it. polars and duckdb accept ` 1601`, `+1`, `1.7` or an extra empty field, cannot
-say on which line a rule is broken, and take more than twice the time even so (`benchmarks/parsing.py`). The kernel only tells good
-lines from bad ones; `rules.broken` says in plain Python why a line is bad, and a test holds the two together.
+say on which line a rule is broken, and take more than twice the time even so (`benchmarks/parsing.py`). The kernel only tells
+good lines from bad ones; `rules.broken` says in plain Python why a line is bad, and a test holds the two together.
 """
 
 from typing import NamedTuple
