@@ -35,6 +35,8 @@ def count(lines: Lines, wanted: Filter) -> pl.DataFrame:
         limits = {name: value for name, value in wanted._asdict().items() if name != "unit"}
         try:
             rows: pl.DataFrame = connection.sql(QUERY.format(unit=wanted.unit.value), params=limits).pl()
-        except RuntimeError as error:  # what duckdb makes of Ctrl-C
-            raise KeyboardInterrupt from error
+        except (RuntimeError, duckdb.Error) as error:
+            if "interrupt" in str(error).lower():  # what duckdb makes of Ctrl-C
+                raise KeyboardInterrupt from None
+            raise
         return rows
