@@ -1,6 +1,6 @@
 # Everything a user types. `make` alone prints this list.
 .DEFAULT_GOAL := help
-.PHONY: help install data test test-lowest lint bench clean
+.PHONY: help install data estimate test test-lowest lint bench clean
 SHELL := /bin/bash
 
 PYTHON ?= python3
@@ -37,6 +37,10 @@ else
 	$(PBM) count "$$LOG" --engine $(ENGINE)
 endif
 
+estimate: install ## CTR matrices with rank diagnostics, then the models: models.parquet
+	$(PBM) matrices --seed $(SEED)
+	$(PBM) fit
+
 test: install ## the tests
 	$(BIN)/pytest
 
@@ -55,6 +59,7 @@ bench: install ## the speed and memory claims of the README, each as a ratio
 	$(BIN)/python -m benchmarks.counting
 	$(BIN)/python -m benchmarks.parsing
 	$(BIN)/python -m benchmarks.starting
+	$(BIN)/python -m benchmarks.fitting
 
 clean: ## remove what was made in the workspace, and the caches; keeps .venv
 	rm -rf "$$PBM_WORKSPACE/raw" "$$PBM_WORKSPACE"/*.parquet benchmarks/scratch .pytest_cache .mypy_cache .ruff_cache

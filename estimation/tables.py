@@ -35,6 +35,13 @@ class Tables(NamedTuple):
         return np.repeat(np.arange(self.n_queries), self.sizes)
 
 
+def select(tables: Tables, queries: NDArray[np.bool_]) -> Tables:
+    """The tables of some queries."""
+    rows = queries[tables.query_of_row]
+    starts = np.concatenate([[0], np.cumsum(tables.sizes[queries])])
+    return Tables(tables.clicks[rows], tables.displays[rows], starts)
+
+
 def tables(clicks: ArrayLike, displays: ArrayLike, starts: ArrayLike | None = None) -> Tables:
     """Checked tables; without `starts` the rows are one query's."""
     checked = []

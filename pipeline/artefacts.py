@@ -75,7 +75,65 @@ REJECTS = Artefact(
     made_by="pbm count LOG",
     made_from=("counts",),
 )
-ALL = (TRUTH, COUNTS, REJECTS)
+FLOATS, INTEGERS = pa.list_(pa.float64()), pa.list_(pa.int64())
+MATRICES = Artefact(
+    "matrices",
+    {"query_id": ID, "ad_id": ID, "displays": INTEGERS, "clicks": INTEGERS, "ctr": FLOATS},
+    key=("query_id", "ad_id"),
+    made_by="pbm matrices",
+    made_from=("counts",),
+)
+DIAGNOSTICS = Artefact(
+    "diagnostics",
+    {
+        "query_id": ID,
+        "n_ads": pa.int32(),
+        "n_positions": pa.int32(),
+        "singular_values": FLOATS,
+        "sigma1_share": pa.float64(),
+        "sigma2_ratio": pa.float64(),
+        "sigma2_ratio_q95": pa.float64(),
+        "sigma2_p_value": pa.float64(),
+    },
+    key=("query_id",),
+    made_by="pbm matrices",
+    made_from=("counts",),
+)
+MODELS = Artefact(
+    "models",
+    {
+        "query_id": ID,
+        "n_ads": pa.int32(),
+        "n_positions": pa.int32(),
+        "records": pa.int64(),
+        "theta_min": pa.float64(),
+        "theta_max": pa.float64(),
+        "ad_ids": tuple(map(pa.list_, ID)),
+        "theta": FLOATS,
+        "theta_se": FLOATS,
+        "theta_low": FLOATS,
+        "theta_high": FLOATS,
+        "kappa": FLOATS,
+        "kappa_se": FLOATS,
+        "kappa_ref": pa.int8(),
+        "log_likelihood": pa.float64(),
+        "em_iterations": pa.int32(),
+        "converged": pa.bool_(),
+        "g2": pa.float64(),
+        "dof": pa.int32(),
+        "p_value": pa.float64(),
+        "dispersion": pa.float64(),
+        "kappa_low": FLOATS,
+        "kappa_high": FLOATS,
+        "theta_pooled": FLOATS,
+        "theta_debiased": FLOATS,
+        "pooled_variance_ratio": FLOATS,
+    },
+    key=("query_id",),
+    made_by="pbm fit",
+    made_from=("matrices",),
+)
+ALL = (TRUTH, COUNTS, REJECTS, MATRICES, DIAGNOSTICS, MODELS)  # each behind those it is made from
 
 
 class Provenance(NamedTuple):
@@ -268,7 +326,7 @@ class Save:
     def publish(self) -> None:
         """Finish every file, then rename them all: what can fail is over before the first one changes."""
         drafts = {writer.artefact.name: writer.draft.temporary for writer in self._writers}
-        order = [artefact.name for artefact in ALL]  # an artefact comes behind those it is made from
+        order = [artefact.name for artefact in ALL]
         for writer in sorted(self._writers, key=lambda writer: order.index(writer.artefact.name)):
             made_from = writer.artefact.made_from
             writer.finish({name: identity(drafts.get(name, self._workspace / f"{name}.parquet")) for name in made_from})
@@ -301,7 +359,8 @@ def _kind(declared: pa.DataType | tuple[pa.DataType, ...], found: pa.DataType | 
     """The declared type, or of several the one that the data has (the first, if there is no data)."""
     if not isinstance(declared, tuple):
         return declared
-    text = found is not None and not pa.types.is_integer(found)
+    element = found.value_type if found is not None and hasattr(found, "value_type") else found
+    text = element is not None and not pa.types.is_integer(element)
     return declared[1] if text else declared[0]
 
 

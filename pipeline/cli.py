@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +25,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PAPER = Filter()
+MOST_ROWS, MOST_WARNINGS = 50, 20  # printed; everything is in the artefacts
+
+
+class Method(StrEnum):
+    em = "em"
+    newton = "newton"
 
 
 class EngineName(StrEnum):
@@ -175,6 +182,87 @@ def count(
         ("lines per second", speed["lines_per_second"]),
     ]
     typer.echo(_aligned(rows))
+
+
+@command
+def matrices(
+    bootstrap: Annotated[int, typer.Option(min=19, help="Draws of sigma_2 / sigma_1 under the fitted model, per query.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Build the matrices of click-through rates, and test their rank.
+
+    The paper looks at the singular values. Here sigma_2 / sigma_1 is also held against its distribution under the fitted
+    rank-one model. Writes matrices.parquet and diagnostics.parquet.
+    """
+    from pipeline.stages.matrices import matrices as run
+
+    result = run(workspace, bootstrap, seed)
+    typer.echo(
+        json.dumps(result._asdict())
+        if as_json
+        else f"{result.queries:,} matrices of {result.ads:,} ads at {result.positions} positions, counted in {result.unit}; "
+        f"share of sigma_1^2 at least {result.sigma1_share_min:.4f}; "
+        f"sigma_2 / sigma_1 beyond its 95% quantile under the model: {result.rank_one_rejected:,}"
+    )
+
+
+@command
+def fit(
+    method: Annotated[
+        Method, typer.Option(help="em: the paper's estimator, polished to the maximum. newton: the same maximum, sooner.")
+    ] = Method.em,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Fit one position-based model per query.
+
+    Prints the paper's table (K, records, smallest and largest theta), with kappa, the p-value of G2 (does the model fit?) and
+    sigma_2 / sigma_1 beside it. Writes models.parquet.
+    """
+    from pipeline.stages.fit import fit_by_em, fit_by_newton
+
+    result = (fit_by_em if method is Method.em else fit_by_newton)(workspace)
+    for warning in result.warnings[:MOST_WARNINGS]:
+        _note(warning)
+    if len(result.warnings) > MOST_WARNINGS:
+        _note(f"and {len(result.warnings) - MOST_WARNINGS:,} more; see `pbm show models` and --json")
+    columns = ["query_id", "n_ads", "records", "theta_min", "theta_max", "kappa", "p_value", "sigma2_ratio"]
+    if as_json:
+        rows = result.table.select(columns).fill_nan(None).to_dicts()  # JSON has no NaN
+        typer.echo(json.dumps({"models": rows, "warnings": result.warnings}))
+        return
+    from pipeline.listing import listing
+
+    typer.echo(listing(result.table.head(MOST_ROWS).select(columns), None)[0])
+    if result.table.height > MOST_ROWS:
+        typer.echo(f"... {result.table.height:,} models in all; see `pbm show models`")
+
+
+@command
+def show(
+    artefact: Annotated[str, typer.Argument(help="counts, rejects, matrices, diagnostics, models, truth.", metavar="ARTEFACT")],
+    rows: Annotated[int, typer.Option(min=1, help="So many rows at most.")] = 50,
+    columns: Annotated[str, typer.Option(help="Only these, separated by commas.", show_default="all that fit")] = "",
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Show an artefact as a table."""
+    from pipeline.listing import listing
+    from pipeline.stages.show import show as run
+
+    table = run(workspace, artefact, [name for name in columns.split(",") if name])
+    if as_json:
+        typer.echo(table.head(rows).write_json())
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    text, hidden = listing(table.head(rows), width)
+    typer.echo(text)
+    if table.height > rows:
+        typer.echo(f"... {table.height:,} rows in all; --rows N shows more")
+    if hidden:
+        typer.echo(f"... and the columns {', '.join(hidden)}; --columns chooses")
 
 
 @command

@@ -1,0 +1,27 @@
+"""`pbm show`: any artefact of the workspace, checked."""
+
+from difflib import get_close_matches
+from pathlib import Path
+
+import polars as pl
+
+from pipeline import artefacts
+from pipeline.errors import DataError
+
+
+def show(workspace: Path, name: str, columns: list[str]) -> pl.DataFrame:
+    """The rows of the artefact called `name` (its last word is enough), of all columns or the given ones."""
+    known = {artefact.name.split("/")[-1]: artefact for artefact in artefacts.ALL}
+    name = name.removesuffix(".parquet").split("/")[-1]
+    if name not in known:
+        raise DataError(f"there is no artefact {name!r}{_near(name, list(known))}")
+    rows = artefacts.read(known[name], workspace)
+    for column in columns:
+        if column not in rows.columns:
+            raise DataError(f"{name} has no column {column!r}{_near(column, rows.columns)}")
+    return rows.select(columns) if columns else rows
+
+
+def _near(word: str, known: list[str]) -> str:
+    near = get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
