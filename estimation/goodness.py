@@ -28,10 +28,10 @@ def goodness(tables: Tables, fit: Fit) -> Goodness:
     s, n = tables.clicks, tables.displays
     expected = n * p
     shown = (n > 0) & (p > 0)
-    one = np.where(shown, expected, 1.0)
-    other = np.where(shown, n - expected, 1.0)
+    one = np.where(shown, expected, 1.0)  # a divisor where there is none: those cells add 0
+    other = np.where(shown & (p < 1), n - expected, 1.0)
     deviance = 2 * np.where(shown, xlogy(s, s / one) + xlogy(n - s, (n - s) / other), 0.0)
-    pearson = np.where(shown, (s - expected) ** 2 / (one * np.where(shown, 1 - p, 1.0)), 0.0)
+    pearson = np.where(shown, (s - expected) ** 2 / (one * np.where(p < 1, 1 - p, 1.0)), 0.0)
     starts = tables.starts[:-1]
     ads, positions = active(tables)
     dof = np.add.reduceat(shown.sum(axis=1), starts) - np.add.reduceat(ads.astype(np.int64), starts) - positions.sum(axis=1) + 1
