@@ -36,7 +36,7 @@ class Fit(NamedTuple):
     converged: NDArray[np.bool_]
 
 
-def fit_em(tables: Tables, *, max_iterations: int = 100_000) -> Fit:
+def fit_em(tables: Tables, *, max_iterations: int = 10_000) -> Fit:
     """The paper's estimator: EM from 1/2 until the Newton decrement is below CONVERGED, then Newton to the maximum.
 
     EM is not stopped on the change of the likelihood: where clicks are rare its steps are a small part of what is missing.
