@@ -25,16 +25,17 @@ def cell(value: Any) -> str:
 
 
 def listing(rows: pl.DataFrame, width: int | None) -> tuple[str, list[str]]:
-    """The table, and the columns that did not fit into `width` letters (None: all do)."""
+    """The table, and the columns that were left out because they do not fit into `width` letters (None: all do)."""
     shown: list[list[str]] = []
-    total = 0
+    hidden = []
+    left = math.inf if width is None else width
     for name in rows.columns:
         texts = [name, *map(cell, rows[name])]
         size = max(map(len, texts))
+        if size > left and shown:
+            hidden.append(name)
+            continue
+        left -= size + 2
         right = rows[name].dtype.is_numeric()
-        total += size + 2
-        if width is not None and total - 2 > width and len(shown) > 1:
-            break
         shown.append([text.rjust(size) if right else text.ljust(size) for text in texts])
-    lines = ["  ".join(row).rstrip() for row in zip(*shown, strict=True)]
-    return "\n".join(lines), rows.columns[len(shown) :]
+    return "\n".join("  ".join(row).rstrip() for row in zip(*shown, strict=True)), hidden
