@@ -15,14 +15,15 @@ ALLOWED = {
     "pipeline.formats": {"pipeline.errors"},
     "pipeline.log": {"pipeline.errors", "pipeline.formats"},
     "pipeline.engines": {"pipeline.filter"},
-    "pipeline.artefacts": {"pipeline", "pipeline.errors"},
+    "pipeline.artefacts": {"pipeline.errors"},
+    "pipeline.saving": {"pipeline", "pipeline.artefacts", "pipeline.errors"},
     "pipeline.synthesis": {"pipeline.filter", "pipeline.log", "pipeline.published"},
     "pipeline.listing": set(),
     "estimation": set(),
     "pipeline.stages": {
         "estimation",
         *("pipeline.artefacts", "pipeline.engines", "pipeline.errors", "pipeline.filter", "pipeline.formats"),
-        *("pipeline.log", "pipeline.progress", "pipeline.synthesis"),
+        *("pipeline.log", "pipeline.progress", "pipeline.saving", "pipeline.synthesis"),
     },
     "pipeline.cli": {
         "pipeline.listing",

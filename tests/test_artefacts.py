@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import artefacts
+from pipeline import artefacts, saving
 from pipeline.artefacts import COUNTS, REJECTS, TRUTH, Provenance
 from pipeline.errors import ArtefactError
 
@@ -30,7 +30,7 @@ ORIGIN = Provenance({"min_ads": 5}, {"log": {"name": "x"}})
 
 
 def test_what_is_written_is_read_sorted_by_its_key(tmp_path: Path) -> None:
-    artefacts.write(COUNTS, ROWS, ORIGIN, tmp_path)
+    saving.write(COUNTS, ROWS, ORIGIN, tmp_path)
     assert artefacts.read(COUNTS, tmp_path).equals(ROWS.sort("query_id"))
     found = artefacts.provenance(COUNTS, tmp_path)
     assert (found["parameters"], found["inputs"], found["artefact"]) == ({"min_ads": 5}, {"log": {"name": "x"}}, "counts")
@@ -38,22 +38,22 @@ def test_what_is_written_is_read_sorted_by_its_key(tmp_path: Path) -> None:
 
 def test_text_ids_are_kept(tmp_path: Path) -> None:
     rows = ROWS.with_columns(query_id=pl.Series(["b", "a"]))
-    artefacts.write(COUNTS, rows, ORIGIN, tmp_path)
+    saving.write(COUNTS, rows, ORIGIN, tmp_path)
     assert artefacts.read(COUNTS, tmp_path)["query_id"].to_list() == ["a", "b"]
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        artefacts.write(COUNTS, ROWS, ORIGIN, tmp_path / folder)
+        saving.write(COUNTS, ROWS, ORIGIN, tmp_path / folder)
     assert COUNTS.path(tmp_path / "a").read_bytes() == COUNTS.path(tmp_path / "b").read_bytes()
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
-    artefacts.write(COUNTS, ROWS, ORIGIN, tmp_path)
+    saving.write(COUNTS, ROWS, ORIGIN, tmp_path)
     before = COUNTS.path(tmp_path).read_bytes()
 
     def fail_half_way() -> None:
-        with artefacts.saving(tmp_path) as save:
+        with saving.saving(tmp_path) as save:
             save.write(COUNTS, ROWS, ORIGIN)
             save.file(tmp_path / "another").write(memoryview(b"half"))
             raise ZeroDivisionError
@@ -65,11 +65,11 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
 
 
 def test_either_all_files_of_a_run_change_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    artefacts.write(COUNTS, ROWS, ORIGIN, tmp_path)
+    saving.write(COUNTS, ROWS, ORIGIN, tmp_path)
     before = COUNTS.path(tmp_path).read_bytes()
 
     def save_both() -> None:
-        with artefacts.saving(tmp_path) as save:
+        with saving.saving(tmp_path) as save:
             rejects = save.writer(REJECTS)
             rejects.origin = ORIGIN
             save.write(COUNTS, ROWS.head(1), ORIGIN)
@@ -95,12 +95,12 @@ def test_either_all_files_of_a_run_change_or_none(tmp_path: Path, monkeypatch: p
 def test_a_link_is_followed_and_what_is_no_file_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     COUNTS.path(tmp_path).symlink_to(tmp_path / "real" / "counts.parquet")
-    artefacts.write(COUNTS, ROWS, ORIGIN, tmp_path)
+    saving.write(COUNTS, ROWS, ORIGIN, tmp_path)
     assert COUNTS.path(tmp_path).is_symlink()
     assert COUNTS.path(tmp_path / "real").is_file()
     os.mkfifo(tmp_path / "rejects.parquet")
     with pytest.raises(ArtefactError, match="it is not a regular file; name another"):
-        artefacts.write(REJECTS, pl.DataFrame({"line": [1], "reason": ["x"], "text": [""]}), ORIGIN, tmp_path)
+        saving.write(REJECTS, pl.DataFrame({"line": [1], "reason": ["x"], "text": [""]}), ORIGIN, tmp_path)
 
 
 def test_what_a_killed_run_left_is_swept_and_what_a_running_one_writes_is_not(tmp_path: Path) -> None:
@@ -108,16 +108,16 @@ def test_what_a_killed_run_left_is_swept_and_what_a_running_one_writes_is_not(tm
     strays = [tmp_path / f".counts.parquet.{pid}.tmp" for pid in (dead, os.getppid())]
     for stray in strays:
         stray.write_bytes(b"half")
-    artefacts.write(COUNTS, ROWS, ORIGIN, tmp_path)
+    saving.write(COUNTS, ROWS, ORIGIN, tmp_path)
     assert [stray.exists() for stray in strays] == [False, True]
 
 
 def test_rejects_of_other_counts_are_refused(tmp_path: Path) -> None:
-    artefacts.write(COUNTS, ROWS, ORIGIN, tmp_path)
+    saving.write(COUNTS, ROWS, ORIGIN, tmp_path)
     rejects = pl.DataFrame({"line": [3], "reason": ["empty line"], "text": [""]})
-    artefacts.write(REJECTS, rejects, ORIGIN, tmp_path)
+    saving.write(REJECTS, rejects, ORIGIN, tmp_path)
     assert artefacts.read(REJECTS, tmp_path).equals(rejects)
-    artefacts.write(COUNTS, ROWS.head(1), ORIGIN, tmp_path)
+    saving.write(COUNTS, ROWS.head(1), ORIGIN, tmp_path)
     with pytest.raises(ArtefactError) as refused:
         artefacts.read(REJECTS, tmp_path)
     assert str(refused.value) == (

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline import artefacts
+from pipeline import artefacts, saving
 from pipeline.artefacts import COUNTS, DIAGNOSTICS, MATRICES, MODELS, TRUTH, Provenance
 from pipeline.listing import cell, listing
 from pipeline.published import MODELS as PUBLISHED
@@ -30,7 +30,7 @@ def counted(workspace: Path, rows: Sequence[tuple[object, object, int, int, int]
     table = pl.DataFrame(rows, orient="row", schema=["query_id", "ad_id", "position", "lines", "clicked_lines"]).with_columns(
         pl.col("position").cast(pl.Int8), impressions=pl.col("lines"), clicks=pl.col("clicked_lines")
     )
-    artefacts.write(COUNTS, table, Provenance({"unit": unit}, {}), workspace)
+    saving.write(COUNTS, table, Provenance({"unit": unit}, {}), workspace)
 
 
 def test_the_table_is_the_papers(default_workspace: Path, estimated: Path, pbm: Pbm) -> None:
@@ -119,7 +119,7 @@ def test_the_unit_of_the_counts_is_followed(tmp_path: Path, pbm: Pbm) -> None:
         schema_overrides={"position": pl.Int8},
     ).with_columns(impressions=pl.Series([100, 90]), clicks=pl.Series([5, 4]))
     for unit, displays in (("lines", [10, 10]), ("impressions", [100, 90])):
-        artefacts.write(COUNTS, rows, Provenance({"unit": unit}, {}), tmp_path)
+        saving.write(COUNTS, rows, Provenance({"unit": unit}, {}), tmp_path)
         assert f"counted in {unit}" in pbm("matrices", "-w", tmp_path).out
         assert artefacts.read(MATRICES, tmp_path)["displays"].to_list() == [displays]
 
@@ -181,7 +181,7 @@ def test_what_cannot_be_estimated_is_refused(tmp_path: Path, pbm: Pbm) -> None:
         f"pbm: error: {tmp_path}/counts.parquet: ad 2 of query 1 has positions [1], expected 1 to 2; "
         "make it again with `pbm count LOG`\n"
     )
-    artefacts.write(COUNTS, artefacts.read(COUNTS, tmp_path).clear(), Provenance({"unit": "lines"}, {}), tmp_path)
+    saving.write(COUNTS, artefacts.read(COUNTS, tmp_path).clear(), Provenance({"unit": "lines"}, {}), tmp_path)
     assert pbm("matrices", "-w", tmp_path).err == (
         f"pbm: error: {tmp_path}/counts.parquet has no rows: no query passed the filter; count with a lower --min-displays\n"
     )

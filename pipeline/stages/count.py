@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline import artefacts
+from pipeline import saving
 from pipeline.artefacts import COUNTS, REJECTS, Provenance
 from pipeline.engines import Engine, Lines
 from pipeline.errors import DataError, LogError
@@ -62,7 +62,7 @@ def count(path: Path, workspace: Path, fmt: LogFormat, engine: Engine, wanted: F
     check(wanted, fmt)
     log = recognised(find(path, fmt))
     demand = sketch.Demand(wanted.min_displays, wanted.positions, wanted.unit is Unit.impressions)
-    with artefacts.saving(workspace) as save:
+    with saving.saving(workspace) as save:
         rejects = save.writer(REJECTS)
         counters, census = survey(log, demand, max_bad_lines, rejects)
         counts = exactly(engine, candidates(log, demand, counters), wanted)
@@ -97,7 +97,7 @@ def check(wanted: Filter, fmt: LogFormat) -> None:
         raise DataError(f"--min-ads is {wanted.min_ads}, expected at least 1")
 
 
-def survey(log: Log, demand: sketch.Demand, max_bad_lines: int, rejects: artefacts.Writer) -> tuple[NDArray[np.uint32], Census]:
+def survey(log: Log, demand: sketch.Demand, max_bad_lines: int, rejects: saving.Writer) -> tuple[NDArray[np.uint32], Census]:
     """The first pass: check every line, keep the bad ones, fill the sketch."""
     counters = sketch.empty()
     rejected: Counter[str] = Counter()

@@ -13,7 +13,7 @@ from estimation.goodness import Goodness, goodness
 from estimation.intervals import Intervals, intervals
 from estimation.parts import active, connected, parts
 from estimation.tables import Tables, select
-from pipeline import artefacts
+from pipeline import artefacts, saving
 from pipeline.artefacts import DIAGNOSTICS, MATRICES, MODELS, Provenance
 from pipeline.errors import ArtefactError
 from pipeline.stages.matrices import tables_of
@@ -54,7 +54,7 @@ def _fit(workspace: Path, method: str, estimator: Callable[[Tables], Fit]) -> Fi
     limits, fits = intervals(counted, result), goodness(counted, result)
     warnings += _warnings(counted, ads, result, limits, fits)
     models = _models(counted, ads, result, limits, fits)
-    artefacts.write(MODELS, models, Provenance({"unit": unit, "method": method}, {}), workspace)
+    saving.write(MODELS, models, Provenance({"unit": unit, "method": method}, {}), workspace)
     table = models.join(diagnostics.select("query_id", "sigma2_ratio", "sigma2_p_value"), on="query_id").sort("n_ads", "query_id")
     return Fitted(table, warnings)
 

@@ -12,7 +12,7 @@ from estimation.goodness import fitted
 from estimation.parts import connected
 from estimation.rank import bootstrap_second_ratio, click_rates, first_share, second_ratio, singular_values
 from estimation.tables import Tables, select, tables
-from pipeline import artefacts
+from pipeline import artefacts, saving
 from pipeline.artefacts import COUNTS, DIAGNOSTICS, MATRICES, Provenance
 from pipeline.errors import ArtefactError
 from pipeline.filter import Unit
@@ -71,7 +71,7 @@ def matrices(workspace: Path, draws: int, seed: int) -> Summary:
             advance(query + 1)
     diagnostics = pl.DataFrame(rows, orient="row", schema=list(DIAGNOSTICS.columns))
     origin = Provenance({"unit": unit.value}, {})
-    with artefacts.saving(workspace) as save:
+    with saving.saving(workspace) as save:
         save.write(MATRICES, ads, origin)
         save.write(DIAGNOSTICS, diagnostics, origin._replace(parameters={"unit": unit.value, "bootstrap": draws, "seed": seed}))
     return Summary(

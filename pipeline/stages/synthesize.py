@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import artefacts
+from pipeline import saving
 from pipeline.artefacts import TRUTH, Provenance
 from pipeline.errors import DataError
 from pipeline.log.scanning import cores
@@ -48,7 +48,7 @@ def synthesize(out: Path, workspace: Path, lines: int, seed: int) -> Synthesized
             f"--lines is {lines:,}, expected at least {n_planted:,}: the published models and the near misses beside them"
         )
     truth = planted.truth(planted_lines)
-    with artefacts.saving(workspace) as save, progress("writing", lines, unit="lines") as advance:
+    with saving.saving(workspace) as save, progress("writing", lines, unit="lines") as advance:
         file = save.file(out)
         written = size = 0
         for text, n in texts(pieces(n_planted, lines - n_planted), planted_lines, tables, background_seed):
