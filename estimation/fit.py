@@ -11,18 +11,22 @@ from estimation.em import em_step
 from estimation.likelihood import log_likelihood
 from estimation.newton import FREE, cholesky, climb, newton_step, poisson_start, schur, solve
 from estimation.parts import active, connected, parts
-from estimation.tables import TableError, Tables
+from estimation.tables import TableError, Tables, one
 
 EM_START = 0.5  # of every theta and kappa
 CONVERGED = 1e-10  # of the Newton decrement: 1e-5 standard errors from the maximum
+ALMOST_NO_MISS = 1e-9  # displays
+AT_LIMIT = 1 - 1e-6  # a p above this is 1 but for the barrier
 
 
 class Fit(NamedTuple):
     """Maximum-likelihood models. Ads are rows as in the tables; per query: kappa [Q, L] and the rest [Q].
 
-    The largest kappa is 1: that of position `reference` (from 1), fixed after the fit. An ad without a click has theta 0 and
-    a position without one kappa 0; their standard errors are NaN. `theta_log_se` is that of log theta, so that
-    se(theta) = theta * theta_log_se, and likewise for kappa; the reference's is 0.
+    The largest kappa is 1: that of position `reference` (from 1), fixed after the fit. That choice is made from the data and
+    the errors do not know of it: where two kappas are nearly equal, or the best position is hardly shown, theta is biased up.
+    An ad without a click has theta 0 and a position without one kappa 0; where a cell was clicked at every display its
+    p may be at the limit 1. There the standard errors are NaN. `theta_log_se` is that of log theta, so that se(theta) =
+    theta * theta_log_se, and likewise for kappa; the reference's is 0.
     """
 
     theta: NDArray[np.float64]
@@ -32,7 +36,6 @@ class Fit(NamedTuple):
     reference: NDArray[np.int64]
     log_likelihood: NDArray[np.float64]
     em_iterations: NDArray[np.int64]
-    newton_steps: NDArray[np.int64]
     converged: NDArray[np.bool_]
 
 
@@ -57,8 +60,10 @@ def fit_newton(tables: Tables) -> Fit:
 
 def check_connected(tables: Tables) -> None:
     """Refuse tables whose parameters the counts cannot tell, and name the parts they fall into."""
-    for query in np.flatnonzero(~connected(tables)):
-        found = parts(tables, int(query))
+    split = np.flatnonzero(~connected(tables))
+    if split.size:
+        query = int(split[0])
+        found = parts(one(tables, query))
         if not found:
             raise TableError(f"query {query} has no click at all: nothing can be estimated")
         named = "; ".join(f"ads {part.ads} with positions {part.positions}" for part in found)
@@ -75,7 +80,6 @@ def _allocated(tables: Tables) -> Fit:
         reference=np.zeros(queries, np.int64),
         log_likelihood=np.zeros(queries),
         em_iterations=np.zeros(queries, np.int64),
-        newton_steps=np.zeros(queries, np.int64),
         converged=np.zeros(queries, np.bool_),
     )
 
@@ -83,91 +87,128 @@ def _allocated(tables: Tables) -> Fit:
 @njit(cache=True, nogil=True)
 def _fit_all_em(tables, active_ads, active_positions, max_iterations, result):
     for query in range(tables.starts.size - 1):
-        rows, positions, clicks, displays = cut_out(tables, active_ads, active_positions, query)
+        rows, positions, clicks, missed = cut_out(tables, active_ads, active_positions, query)
         theta, kappa = np.full(rows.size, EM_START), np.full(positions.size, EM_START)
-        result.em_iterations[query] = run_em(clicks, displays, theta, kappa, max_iterations)
-        _finish(clicks, displays, theta, kappa, rows, positions, query, result)
+        result.em_iterations[query] = run_em(clicks, missed, theta, kappa, max_iterations)
+        if limits(missed).size > 0:  # EM walks into the limit p = 1, from where Newton cannot start
+            poisson_start(clicks, missed, theta, kappa)
+        _finish(clicks, missed, theta, kappa, rows, positions, query, result)
 
 
 @njit(cache=True, nogil=True)
 def _fit_all_newton(tables, active_ads, active_positions, result):
     for query in range(tables.starts.size - 1):
-        rows, positions, clicks, displays = cut_out(tables, active_ads, active_positions, query)
+        rows, positions, clicks, missed = cut_out(tables, active_ads, active_positions, query)
         theta, kappa = np.empty(rows.size), np.empty(positions.size)
-        poisson_start(clicks, displays, theta, kappa)
-        _finish(clicks, displays, theta, kappa, rows, positions, query, result)
+        poisson_start(clicks, missed, theta, kappa)
+        _finish(clicks, missed, theta, kappa, rows, positions, query, result)
 
 
 @njit(cache=True, nogil=True)
 def cut_out(tables, active_ads, active_positions, query):
-    """The rows and positions of a query that have clicks, and its counts there."""
+    """The rows and positions of a query that have clicks, and its clicks and misses there."""
     first, last = tables.starts[query], tables.starts[query + 1]
     rows = first + np.flatnonzero(active_ads[first:last])
     positions = np.flatnonzero(active_positions[query])
-    clicks, displays = np.empty((rows.size, positions.size), np.int64), np.empty((rows.size, positions.size), np.int64)
+    clicks, missed = np.empty((rows.size, positions.size), np.int64), np.empty((rows.size, positions.size))
     for k in range(rows.size):
         for l in range(positions.size):
             clicks[k, l] = tables.clicks[rows[k], positions[l]]
-            displays[k, l] = tables.displays[rows[k], positions[l]]
-    return rows, positions, clicks, displays
+            missed[k, l] = tables.displays[rows[k], positions[l]] - clicks[k, l]
+    return rows, positions, clicks, missed
 
 
 @njit(cache=True, nogil=True)
-def run_em(clicks, displays, theta, kappa, max_iterations):
-    """EM steps, in place, until the Newton decrement is below CONVERGED. Returns how many."""
+def limits(missed):
+    """The cells without a miss: always clicked, or never shown. Nothing in the likelihood keeps their p from reaching 1."""
+    return np.flatnonzero(missed.ravel() == 0.0)
+
+
+@njit(cache=True, nogil=True)
+def run_em(clicks, missed, theta, kappa, max_iterations):
+    """EM steps, in place, until the Newton decrement is below CONVERGED. Returns how many.
+
+    Where some p may go to 1 there is no Newton step at the maximum: there EM ends when the likelihood stands still.
+    """
     new_theta, new_kappa = np.empty(theta.size), np.empty(kappa.size)
     step_u, step_v = np.empty(theta.size), np.empty(kappa.size)
+    bounded = limits(missed).size > 0
+    value = -math.inf
     for iteration in range(max_iterations):
-        if newton_step(clicks, displays, theta, kappa, 0, FREE, step_u, step_v) < CONVERGED:
+        if bounded:
+            before, value = value, log_likelihood(clicks, missed, theta, kappa)
+            if value - before < CONVERGED:
+                return iteration
+        elif newton_step(clicks, missed, theta, kappa, 0, FREE, step_u, step_v) < CONVERGED:
             return iteration
-        em_step(clicks, displays, theta, kappa, new_theta, new_kappa)
+        em_step(clicks, missed, theta, kappa, new_theta, new_kappa)
         theta[:] = new_theta
         kappa[:] = new_kappa
     return max_iterations
 
 
 @njit(cache=True, nogil=True)
-def _finish(clicks, displays, theta, kappa, rows, positions, query, result):
+def climb_within_limits(clicks, missed, theta, kappa):
+    """Newton to the maximum under p <= 1, in place. Returns the decrement.
+
+    Cells without a miss are given a part of one, which keeps their p below 1, and less and less of it: a barrier. What is
+    left of it in the end, ALMOST_NO_MISS, stays in `missed`; it moves no parameter by more than 1e-9 of a click.
+    """
+    cells = limits(missed)
+    decrement = math.inf
+    part = 1.0
+    while part >= ALMOST_NO_MISS:
+        for cell in cells:
+            missed[cell // kappa.size, cell % kappa.size] = part
+        decrement = climb(clicks, missed, theta, kappa, 0, FREE)
+        if cells.size == 0:
+            break
+        part /= 10.0
+    return decrement
+
+
+@njit(cache=True, nogil=True)
+def _finish(clicks, missed, theta, kappa, rows, positions, query, result):
     """Climb to the maximum, normalise, and write the model with its standard errors."""
-    decrement, result.newton_steps[query] = climb(clicks, displays, theta, kappa, 0, FREE)
+    decrement = climb_within_limits(clicks, missed, theta, kappa)
     result.converged[query] = decrement < CONVERGED
     reference = np.argmax(kappa)
     scale = kappa[reference]
     kappa /= scale
     theta *= scale
     result.reference[query] = positions[reference] + 1
-    result.log_likelihood[query] = log_likelihood(clicks, displays, theta, kappa)
+    result.log_likelihood[query] = log_likelihood(clicks, missed, theta, kappa)
     for l in range(positions.size):
         result.kappa[query, positions[l]] = kappa[l]
     for k in range(rows.size):
         result.theta[rows[k]] = theta[k]
-    _standard_errors(clicks, displays, theta, kappa, reference, rows, positions, query, result)
+    _standard_errors(clicks, missed, theta, kappa, reference, rows, positions, query, result)
 
 
 @njit(cache=True, nogil=True)
-def _standard_errors(clicks, displays, theta, kappa, reference, rows, positions, query, result):
+def _standard_errors(clicks, missed, theta, kappa, reference, rows, positions, query, result):
     """Cov(v) = (C - B' D^-1 B)^-1 and Var(u_k) = 1 / D_k + B_k Cov(v) B_k' / D_k^2, the inverse of the observed information."""
-    n_positions = kappa.size
-    gradient_u, ads, gradient_v = np.empty(theta.size), np.empty(theta.size), np.empty(n_positions)
-    complement = np.empty((n_positions, n_positions))
-    sound = schur(clicks, displays, theta, kappa, reference, FREE, gradient_u, gradient_v, ads, complement)
+    n_ads, n_positions = theta.size, kappa.size
+    gradient_u, ads, gradient_v = np.empty(n_ads), np.empty(n_ads), np.empty(n_positions)
+    weights, complement = np.empty((n_ads, n_positions)), np.empty((n_positions, n_positions))
+    sound = schur(clicks, missed, theta, kappa, reference, FREE, gradient_u, gradient_v, ads, weights, complement)
     if not sound or not cholesky(complement):
         result.converged[query] = False
         return
     covariance = np.eye(n_positions)
     for l in range(n_positions):
         solve(complement, covariance[l])
-    for l in range(n_positions):  # the reference does not move
-        covariance[l, reference] = covariance[reference, l] = 0.0
-        result.kappa_log_se[query, positions[l]] = math.sqrt(covariance[l, l])
-    weights = np.empty(n_positions)
-    for k in range(theta.size):
-        for l in range(n_positions):
-            p = kappa[l] * theta[k]
-            missed = displays[k, l] - clicks[k, l]
-            weights[l] = missed * p / (1.0 - p) ** 2 if missed > 0 else 0.0
+    covariance[reference, :] = 0.0  # it does not move
+    covariance[:, reference] = 0.0
+    at_limit = np.outer(theta, kappa) > AT_LIMIT
+    for l in range(n_positions):
+        if l == reference or not at_limit[:, l].any():
+            result.kappa_log_se[query, positions[l]] = math.sqrt(covariance[l, l])
+    for k in range(n_ads):
+        if at_limit[k].any():
+            continue
         variance = 1.0 / ads[k]
         for l in range(n_positions):
             for m in range(n_positions):
-                variance += weights[l] * covariance[l, m] * weights[m] / ads[k] ** 2
+                variance += weights[k, l] * covariance[l, m] * weights[k, m] / ads[k] ** 2
         result.theta_log_se[rows[k]] = math.sqrt(variance)

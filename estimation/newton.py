@@ -15,35 +15,34 @@ from estimation.likelihood import log_likelihood
 
 FREE = -1  # no ad is held
 CLOSE_ENOUGH = 1e-22  # of the decrement: 1e-11 standard errors from the maximum, about what doubles can tell
-MOST_STEPS = 100
-MOST_HALVINGS = 60
+QUADRATIC = 1e-12  # of the decrement: here it falls quadratically, until rounding holds it
+ROUNDING = 1e-12  # of the log-likelihood: what is below only shows rounding
+MOST_STEPS = 100  # 3 to 5 are the rule
+MOST_HALVINGS = 60  # a step of 2^-60 moves nothing
+POISSON_ROUNDS = 5  # of the alternation that starts Newton; it need not converge
 
 
 @njit(cache=True, nogil=True)
-def schur(clicks, displays, theta, kappa, reference, held, gradient_u, gradient_v, ads, complement):
-    """Fill gradients, D and C - B' D^-1 B. gradient_u, ads: [K]; gradient_v: [L]; complement: [L, L].
+def schur(clicks, missed, theta, kappa, reference, held, gradient_u, gradient_v, ads, weights, complement):
+    """Fill gradients, W, D and C - B' D^-1 B. gradient_u, ads: [K]; gradient_v: [L]; weights: [K, L]; complement: [L, L].
 
     The ad `held` (or FREE) does not move. Rows and columns of the reference are those of the identity, so that it does not
     either. gradient_v becomes g_v - B' D^-1 g_u. Returns whether every free ad has weight.
     """
     n_ads, n_positions = theta.size, kappa.size
-    for l in range(n_positions):
-        gradient_v[l] = 0.0
-        for m in range(n_positions):
-            complement[l, m] = 0.0
+    gradient_v[:] = 0.0
+    complement[:] = 0.0
     sound = True
-    weights = np.empty(n_positions)
     for k in range(n_ads):
         gradient_u[k] = ads[k] = 0.0
         for l in range(n_positions):
             p = kappa[l] * theta[k]
-            missed = displays[k, l] - clicks[k, l]
-            odds = p / (1.0 - p) if missed > 0 else 0.0
-            weights[l] = missed * odds / (1.0 - p) if missed > 0 else 0.0
-            gradient_u[k] += clicks[k, l] - missed * odds
-            gradient_v[l] += clicks[k, l] - missed * odds
-            ads[k] += weights[l]
-            complement[l, l] += weights[l]
+            odds = p / (1.0 - p) if missed[k, l] > 0 else 0.0
+            weights[k, l] = missed[k, l] * odds / (1.0 - p) if missed[k, l] > 0 else 0.0
+            gradient_u[k] += clicks[k, l] - missed[k, l] * odds
+            gradient_v[l] += clicks[k, l] - missed[k, l] * odds
+            ads[k] += weights[k, l]
+            complement[l, l] += weights[k, l]
         if k == held:
             gradient_u[k] = 0.0
             continue
@@ -51,12 +50,12 @@ def schur(clicks, displays, theta, kappa, reference, held, gradient_u, gradient_
             sound = False
             continue
         for l in range(n_positions):
-            gradient_v[l] -= weights[l] * gradient_u[k] / ads[k]
+            gradient_v[l] -= weights[k, l] * gradient_u[k] / ads[k]
             for m in range(n_positions):
-                complement[l, m] -= weights[l] * weights[m] / ads[k]
+                complement[l, m] -= weights[k, l] * weights[k, m] / ads[k]
     gradient_v[reference] = 0.0
-    for l in range(n_positions):
-        complement[l, reference] = complement[reference, l] = 0.0
+    complement[:, reference] = 0.0
+    complement[reference, :] = 0.0
     complement[reference, reference] = 1.0
     return sound
 
@@ -93,15 +92,15 @@ def solve(factor, vector):
 
 
 @njit(cache=True, nogil=True)
-def newton_step(clicks, displays, theta, kappa, reference, held, step_u, step_v):
+def newton_step(clicks, missed, theta, kappa, reference, held, step_u, step_v):
     """Write the Newton step in u (step_u: [K]) and v (step_v: [L]); return the decrement g' H^-1 g.
 
     Half the decrement is what the step promises to add to the log-likelihood. It is infinite where there is no step.
     """
     n_ads, n_positions = theta.size, kappa.size
-    gradient, ads = np.empty(n_ads), np.empty(n_ads)
+    gradient, ads, weights = np.empty(n_ads), np.empty(n_ads), np.empty((n_ads, n_positions))
     complement = np.empty((n_positions, n_positions))
-    sound = schur(clicks, displays, theta, kappa, reference, held, gradient, step_v, ads, complement)
+    sound = schur(clicks, missed, theta, kappa, reference, held, gradient, step_v, ads, weights, complement)
     if not sound or not cholesky(complement):
         return math.inf
     reduced = step_v.copy()
@@ -115,69 +114,64 @@ def newton_step(clicks, displays, theta, kappa, reference, held, step_u, step_v)
             continue
         step = gradient[k]
         for l in range(n_positions):
-            p = kappa[l] * theta[k]
-            missed = displays[k, l] - clicks[k, l]
-            if missed > 0:
-                step -= missed * p / (1.0 - p) ** 2 * step_v[l]
+            step -= weights[k, l] * step_v[l]
         step_u[k] = step / ads[k]
         decrement += gradient[k] * gradient[k] / ads[k]
     return decrement
 
 
 @njit(cache=True, nogil=True)
-def climb(clicks, displays, theta, kappa, reference, held):
+def climb(clicks, missed, theta, kappa, reference, held):
     """Newton steps from (theta, kappa) to the maximum, in place, halved where they leave p < 1 or do not climb.
 
-    Returns the last decrement and the number of steps.
+    Returns the last decrement.
     """
     step_u, step_v = np.empty(theta.size), np.empty(kappa.size)
     new_theta, new_kappa = np.empty(theta.size), np.empty(kappa.size)
-    value = log_likelihood(clicks, displays, theta, kappa)
+    value = log_likelihood(clicks, missed, theta, kappa)
     decrement = math.inf
-    for step in range(MOST_STEPS):
+    for _ in range(MOST_STEPS):
         before = decrement
-        decrement = newton_step(clicks, displays, theta, kappa, reference, held, step_u, step_v)
-        # Near the maximum the decrement falls quadratically until rounding holds it: then there is nothing left to gain.
-        if decrement <= CLOSE_ENOUGH or (decrement < 1e-12 and decrement >= before) or decrement == math.inf:
-            return decrement, step
+        decrement = newton_step(clicks, missed, theta, kappa, reference, held, step_u, step_v)
+        if decrement <= CLOSE_ENOUGH or (decrement < QUADRATIC and decrement >= before) or decrement == math.inf:
+            return decrement
         scale = 1.0
         for _ in range(MOST_HALVINGS):
             for k in range(theta.size):
                 new_theta[k] = theta[k] * math.exp(scale * step_u[k])
             for l in range(kappa.size):
                 new_kappa[l] = kappa[l] * math.exp(scale * step_v[l])
-            new_value = log_likelihood(clicks, displays, new_theta, new_kappa)
-            # Below 1e-12 of it the likelihood only shows rounding.
-            if new_value >= value - 1e-12 * abs(value):
+            new_value = log_likelihood(clicks, missed, new_theta, new_kappa)
+            if new_value >= value - ROUNDING * abs(value):
                 break
             scale *= 0.5
-        else:  # the maximum is on the boundary: some cell was always clicked
-            return decrement, step
+        else:
+            return decrement
         theta[:] = new_theta
         kappa[:] = new_kappa
         value = new_value
-    return decrement, MOST_STEPS
+    return decrement
 
 
 @njit(cache=True, nogil=True)
-def poisson_start(clicks, displays, theta, kappa):
+def poisson_start(clicks, missed, theta, kappa):
     """Where Newton starts: theta_k = S_k / sum_l N kappa_l and kappa_l = S_l / sum_k N theta_k, a few times in turn.
 
     That is the maximum for rare clicks. Then theta is scaled down, if need be, until every p is below 1/2.
     """
     kappa[:] = 1.0
-    for _ in range(5):
+    for _ in range(POISSON_ROUNDS):
         for k in range(theta.size):
             clicked = seen = 0.0
             for l in range(kappa.size):
                 clicked += clicks[k, l]
-                seen += displays[k, l] * kappa[l]
+                seen += (clicks[k, l] + missed[k, l]) * kappa[l]
             theta[k] = clicked / seen
         for l in range(kappa.size):
             clicked = attracted = 0.0
             for k in range(theta.size):
                 clicked += clicks[k, l]
-                attracted += displays[k, l] * theta[k]
+                attracted += (clicks[k, l] + missed[k, l]) * theta[k]
             kappa[l] = clicked / attracted
     largest = 2.0 * theta.max() * kappa.max()
     if largest > 1.0:

@@ -56,13 +56,12 @@ def connected(tables: Tables) -> NDArray[np.bool_]:
     return whole
 
 
-def parts(tables: Tables, query: int) -> list[Part]:
-    """The parts of one query, largest first."""
-    of_ads, of_positions = labels(tables)
-    mine = of_ads[tables.starts[query] : tables.starts[query + 1]]
+def parts(table: Tables) -> list[Part]:
+    """The parts of one query's table, largest first."""
+    of_ads, of_positions = labels(table)
     found = [
-        Part(np.flatnonzero(mine == label).tolist(), (np.flatnonzero(of_positions[query] == label) + 1).tolist())
-        for label in np.union1d(mine, of_positions[query])
+        Part(np.flatnonzero(of_ads == label).tolist(), (np.flatnonzero(of_positions[0] == label) + 1).tolist())
+        for label in np.union1d(of_ads, of_positions)
         if label >= 0
     ]
     return sorted(found, key=lambda part: -len(part.ads) - len(part.positions))

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from estimation.tables import TableError, Tables
 
+ROUNDING = 1e-12  # of sigma_2 / sigma_1, for matrices of some hundred cells
+SURE = 0.95
+
 
 class Bootstrap(NamedTuple):
     """sigma_2 / sigma_1 under the fitted model: its 95% quantile, and the share of draws at least as large as the real one."""
@@ -49,9 +52,15 @@ def first_share(values: NDArray[np.float64]) -> float:
 
 def second_ratio(values: NDArray[np.float64]) -> float:
     """sigma_2 / sigma_1; 0 where there is only one, NaN for a matrix of zeros."""
-    if values.size < 2:
-        return 0.0
-    return float(values[1] / values[0]) if values[0] > 0 else np.nan
+    return float(_ratios(values[None])[0])
+
+
+def _ratios(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """sigma_2 / sigma_1 of each row of singular values; what is only the rounding of a matrix of rank one is 0."""
+    if values.shape[1] < 2:
+        return np.where(values[:, 0] > 0, 0.0, np.nan)
+    ratios = values[:, 1] / np.where(values[:, 0] > 0, values[:, 0], np.nan)
+    return np.where(ratios < ROUNDING, 0.0, ratios)
 
 
 def bootstrap_second_ratio(
@@ -59,9 +68,7 @@ def bootstrap_second_ratio(
 ) -> Bootstrap:
     """Draw clicks from the fitted rank-one p[k, l] `draws` times, and hold the observed ratio against the draws' ratios."""
     rates = rng.binomial(displays, p, size=(draws, *p.shape)) / displays
-    values = np.linalg.svd(rates, compute_uv=False)
-    if values.shape[1] < 2:
-        return Bootstrap(0.0, 1.0)
-    ratios = values[:, 1] / np.where(values[:, 0] > 0, values[:, 0], 1.0)
+    values = np.linalg.svd(rates, compute_uv=False).astype(np.float64)
+    ratios = np.nan_to_num(_ratios(values))  # a draw without a click has rank 0
     # One is added above and below: the observed matrix is itself a draw under the model, and no p-value is 0.
-    return Bootstrap(float(np.quantile(ratios, 0.95)), (1 + int((ratios >= observed).sum())) / (draws + 1))
+    return Bootstrap(float(np.quantile(ratios, SURE)), (1 + int((ratios >= observed).sum())) / (draws + 1))

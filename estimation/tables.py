@@ -35,6 +35,12 @@ class Tables(NamedTuple):
         return np.repeat(np.arange(self.n_queries), self.sizes)
 
 
+def one(tables: Tables, query: int) -> Tables:
+    """The table of one query."""
+    first, last = tables.starts[query], tables.starts[query + 1]
+    return Tables(tables.clicks[first:last], tables.displays[first:last], np.array([0, last - first]))
+
+
 def select(tables: Tables, queries: NDArray[np.bool_]) -> Tables:
     """The tables of some queries."""
     rows = queries[tables.query_of_row]

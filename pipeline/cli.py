@@ -203,8 +203,8 @@ def matrices(
         json.dumps(result._asdict())
         if as_json
         else f"{result.queries:,} matrices of {result.ads:,} ads at {result.positions} positions, counted in {result.unit}; "
-        f"share of sigma_1^2 at least {result.sigma1_share_min:.4f}; "
-        f"sigma_2 / sigma_1 beyond its 95% quantile under the model: {result.rank_one_rejected:,}"
+        f"share of sigma_1^2 at least {result.sigma1_share_min or 0:.4f}; "
+        f"sigma_2 / sigma_1 too large for the model (5%): {result.rank_one_rejected:,}"
     )
 
 
@@ -227,7 +227,7 @@ def fit(
     for warning in result.warnings[:MOST_WARNINGS]:
         _note(warning)
     if len(result.warnings) > MOST_WARNINGS:
-        _note(f"and {len(result.warnings) - MOST_WARNINGS:,} more; see `pbm show models` and --json")
+        _note(f"and {len(result.warnings) - MOST_WARNINGS:,} more; --json has them all")
     columns = ["query_id", "n_ads", "records", "theta_min", "theta_max", "kappa", "p_value", "sigma2_ratio"]
     if as_json:
         rows = result.table.select(columns).fill_nan(None).to_dicts()  # JSON has no NaN
@@ -243,7 +243,7 @@ def fit(
 @command
 def show(
     artefact: Annotated[str, typer.Argument(help="counts, rejects, matrices, diagnostics, models, truth.", metavar="ARTEFACT")],
-    rows: Annotated[int, typer.Option(min=1, help="So many rows at most.")] = 50,
+    rows: Annotated[int, typer.Option(min=1, help="So many rows at most (--json has all).")] = 50,
     columns: Annotated[str, typer.Option(help="Only these, separated by commas.", show_default="all that fit")] = "",
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
@@ -252,9 +252,9 @@ def show(
     from pipeline.listing import listing
     from pipeline.stages.show import show as run
 
-    table = run(workspace, artefact, [name for name in columns.split(",") if name])
+    table = run(workspace, artefact, list(dict.fromkeys(name.strip() for name in columns.split(",") if name.strip())))
     if as_json:
-        typer.echo(table.head(rows).write_json())
+        typer.echo(table.write_json())
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     text, hidden = listing(table.head(rows), width)

@@ -19,7 +19,8 @@ def cell(value: Any) -> str:
         return f"{value}"
     if isinstance(value, list | pl.Series):
         elements = list(value)
-        return " ".join(map(cell, elements[:SHOWN_IN_LIST])) + " ..." * (len(elements) > SHOWN_IN_LIST)
+        texts = [repr(text) if " " in (text := cell(element)) else text for element in elements[:SHOWN_IN_LIST]]
+        return " ".join(texts) + " ..." * (len(elements) > SHOWN_IN_LIST)
     text = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(value))
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 

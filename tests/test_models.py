@@ -143,7 +143,7 @@ def test_warnings_name_query_and_ad(tmp_path: Path, pbm: Pbm) -> None:
         "query 7, ad 11: no click in 300,000 displays; theta is 0, and at most 1.1e-05 (95%)"
     ]
     assert warned(tmp_path, pbm, [[900, 0, 300], [500, 0, 160]]) == [
-        "query 7, position 2: no click; kappa is 0",
+        "query 7, position 2: no click in 200,000 displays; kappa is 0, and at most 0.0014 (95%)",
         "query 7: kappa does not fall with the position (1.000, 0.000, 0.329); is the position column what it should be?",
     ]
     assert warned(tmp_path, pbm, [[400, 900, 300], [250, 500, 160], [140, 300, 98]]) == [
@@ -161,7 +161,8 @@ def test_warnings_name_query_and_ad(tmp_path: Path, pbm: Pbm) -> None:
         rejected[1],
     )
     assert warned(tmp_path, pbm, [[1000, 500], [300, 150]], displays=1000) == [
-        "query 7: not converged; some cell was clicked at every display, or the counts hardly identify the model",
+        "query 7, ad 10: clicked at every display at some position; kappa theta is at its limit 1 there, "
+        "and theta has no standard error",
     ]
     both_ways = warned(tmp_path, pbm, [[500, 0], [0, 300]], displays=1000)  # rejected, but identified
     assert not any("left out" in warning for warning in both_ways)
@@ -189,6 +190,45 @@ def test_what_cannot_be_estimated_is_refused(tmp_path: Path, pbm: Pbm) -> None:
     assert pbm("matrices", "-w", tmp_path).code == 0
     assert pbm("fit", "-w", tmp_path).err == (
         f"pbm: error: {tmp_path}/matrices.parquet: no query has a model: query 1 has no click: it is left out\n"
+    )
+
+
+def test_counts_and_matrices_that_are_none_are_refused(tmp_path: Path, pbm: Pbm) -> None:
+    expected = "expected 0 <= clicks <= displays, and displays, at each position"
+    for displays, clicks in ((10, 11), (0, 0)):
+        counted(tmp_path, [(1, 1, 1, displays, clicks)])
+        assert pbm("matrices", "-w", tmp_path) == (
+            1,
+            "",
+            f"pbm: error: {tmp_path}/counts.parquet: ad 1 of query 1 has [{clicks}] clicks of [{displays}] displays, {expected}; "
+            "make it again with `pbm count LOG`\n",
+        )
+    counted(tmp_path, [(1, 1, 1, 10, 1)], unit="pages")
+    assert pbm("matrices", "-w", tmp_path).err == (
+        f"pbm: error: {tmp_path}/counts.parquet says that it was counted in 'pages', expected one of lines, impressions; "
+        "make it again with `pbm count LOG`\n"
+    )
+    counted(tmp_path, [(1, 1, 1, 10, 1), (1, 1, 2, 10, 1)])
+    assert pbm("matrices", "-w", tmp_path).code == 0
+    good = artefacts.read(MATRICES, tmp_path)
+    for clicks_list in ([1], [1, None], [1, 11], []):
+        broken = good.with_columns(clicks=pl.Series([clicks_list], dtype=pl.List(pl.Int64)))
+        saving.write(MATRICES, broken, Provenance({"unit": "lines"}, {}), tmp_path)
+        outcome = pbm("fit", "-w", tmp_path)
+        assert (outcome.code, outcome.out) == (1, "")
+        assert expected in outcome.err
+    saving.write(MATRICES, good.clear(), Provenance({"unit": "lines"}, {}), tmp_path)
+    assert "matrices.parquet has no rows" in pbm("fit", "-w", tmp_path).err
+
+
+def test_parts_that_nothing_compares_are_named_by_their_ids() -> None:
+    from estimation.tables import tables
+    from pipeline.stages.fit import _left_out
+
+    ads = pl.DataFrame({"query_id": ["q"] * 3, "ad_id": ["a", "b", "c"]})
+    assert _left_out(tables([[5, 0], [6, 0], [0, 3]], [[90, 0], [90, 0], [0, 80]]), ads) == (
+        "query 'q' is not connected: no count compares the scales of its parts, ads ['a', 'b'] with positions [1]; "
+        "ads ['c'] with positions [2]; it is left out"
     )
 
 
@@ -222,6 +262,7 @@ def test_show_any_artefact(estimated: Path, pbm: Pbm) -> None:
     )
     assert len(json.loads(pbm("show", "models", "-w", estimated, "--json").out)) == 8
     assert pbm("show", "model", "-w", estimated).err == "pbm: error: there is no artefact 'model'; did you mean 'models'?\n"
+    assert pbm("show", "models", "-w", estimated, "--columns", "n_ads, n_ads").out.startswith("n_ads\n")
     assert pbm("show", "models", "-w", estimated, "--columns", "kapa").err == (
         "pbm: error: models has no column 'kapa'; did you mean 'kappa'?\n"
     )
@@ -232,6 +273,7 @@ def test_a_listing_is_as_wide_as_asked() -> None:
     assert listing(rows, None) == ("name  value  ok   list\na     1.235  yes  1 2\nbb        -  no", [])
     assert listing(rows, 16) == ("name  value  ok\na     1.235  yes\nbb        -  no", ["list"])
     assert listing(rows, 10) == ("name  ok\na     yes\nbb    no", ["value", "list"])
+    assert cell(["big ad", "x"]) == "'big ad' x"
     assert cell("x" * 100) == "x" * 37 + "..."
     assert cell(list(range(20))).endswith("10 11 ...")
 

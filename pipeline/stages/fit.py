@@ -12,12 +12,15 @@ from estimation.fit import Fit, fit_em, fit_newton
 from estimation.goodness import Goodness, goodness
 from estimation.intervals import Intervals, intervals
 from estimation.parts import active, connected, parts
-from estimation.tables import Tables, select
+from estimation.tables import Tables, one, select
 from pipeline import artefacts, saving
 from pipeline.artefacts import DIAGNOSTICS, MATRICES, MODELS, Provenance
 from pipeline.errors import ArtefactError
-from pipeline.stages.matrices import tables_of
+from pipeline.progress import progress
+from pipeline.stages.matrices import tables_of, unit_of
 
+AT_A_TIME = 500  # queries, between two looks at the clock
+QUOTED = 5  # reasons in an error
 REJECTED = 0.001  # a p-value below this is worth a warning
 FAR_ABOVE = 4.0  # standard deviations of X2 / dof above its mean of 1, under the model
 
@@ -42,19 +45,24 @@ def fit_by_newton(workspace: Path) -> Fitted:
 def _fit(workspace: Path, method: str, estimator: Callable[[Tables], Fit]) -> Fitted:
     matrices = artefacts.read(MATRICES, workspace)
     diagnostics = artefacts.read(DIAGNOSTICS, workspace)
-    unit = artefacts.provenance(MATRICES, workspace)["parameters"]["unit"]
-    everything = tables_of(matrices)
+    unit = unit_of(MATRICES, workspace)
+    source = MATRICES.path(workspace)
+    if matrices.is_empty():
+        raise ArtefactError(f"{source} has no rows; make it again with `{MATRICES.made_by}`")
+    everything = tables_of(matrices, f"{source}: {{}}; make it again with `{MATRICES.made_by}`")
     whole = connected(everything)
-    warnings = [_left_out(everything, query, matrices) for query in np.flatnonzero(~whole).tolist()]
+    warnings = [
+        _left_out(one(everything, query), matrices[int(everything.starts[query]) :]) for query in np.flatnonzero(~whole).tolist()
+    ]
     if not whole.any():
-        raise ArtefactError(f"{MATRICES.path(workspace)}: no query has a model: {'; '.join(warnings)}")
+        raise ArtefactError(f"{source}: no query has a model: {'; '.join(warnings[:QUOTED])}")
     counted = select(everything, whole)
     ads = matrices.filter(whole[everything.query_of_row])
-    result = estimator(counted)
-    limits, fits = intervals(counted, result), goodness(counted, result)
+    result, limits = _estimated(counted, estimator)
+    fits = goodness(counted, result)
     warnings += _warnings(counted, ads, result, limits, fits)
     models = _models(counted, ads, result, limits, fits)
-    saving.write(MODELS, models, Provenance({"unit": unit, "method": method}, {}), workspace)
+    saving.write(MODELS, models, Provenance({"unit": unit.value, "method": method}, {}), workspace)
     table = models.join(diagnostics.select("query_id", "sigma2_ratio", "sigma2_p_value"), on="query_id").sort("n_ads", "query_id")
     return Fitted(table, warnings)
 
@@ -102,14 +110,28 @@ def _models(counted: Tables, ads: pl.DataFrame, result: Fit, limits: Intervals, 
     )
 
 
-def _left_out(everything: Tables, query: int, matrices: pl.DataFrame) -> str:
-    """Why a query has no model, its parts named."""
-    first = int(everything.starts[query])
-    found = parts(everything, query)
-    query_id = matrices["query_id"][first]
+def _estimated(counted: Tables, estimator: Callable[[Tables], Fit]) -> tuple[Fit, Intervals]:
+    """All queries, some at a time: so that there is progress to show and Ctrl-C is heard."""
+    found = []
+    with progress("fitting", counted.n_queries, unit="queries") as advance:
+        for first in range(0, counted.n_queries, AT_A_TIME):
+            numbers = np.arange(counted.n_queries)
+            part = select(counted, (numbers >= first) & (numbers < first + AT_A_TIME))
+            result = estimator(part)
+            found.append((result, intervals(part, result)))
+            advance(first + part.n_queries)
+    return (
+        Fit(*(np.concatenate(values) for values in zip(*(result for result, _ in found), strict=True))),
+        Intervals(*(np.concatenate(values) for values in zip(*(limits for _, limits in found), strict=True))),
+    )
+
+
+def _left_out(table: Tables, ads: pl.DataFrame) -> str:
+    """Why a query has no model, its parts named. ads: its rows of the matrices, and what follows them."""
+    query_id, found = ads["query_id"][0], parts(table)
     if not found:
         return f"query {query_id!r} has no click: it is left out"
-    named = "; ".join(f"ads {[matrices['ad_id'][first + k] for k in part.ads]} with positions {part.positions}" for part in found)
+    named = "; ".join(f"ads {[ads['ad_id'][k] for k in part.ads]} with positions {part.positions}" for part in found)
     return f"query {query_id!r} is not connected: no count compares the scales of its parts, {named}; it is left out"
 
 
@@ -122,11 +144,18 @@ def _warnings(counted: Tables, ads: pl.DataFrame, result: Fit, limits: Intervals
         f"theta is 0, and at most {limits.theta_high[row]:.2g} (95%)"
         for row in np.flatnonzero(~of_ads).tolist()
     ]
-    found += [f"query {ids[q]!r}, position {l + 1}: no click; kappa is 0" for q, l in np.argwhere(~of_positions)]
-    for q in np.flatnonzero(~result.converged):
+    for q, l in np.argwhere(~of_positions):
+        displays = counted.displays[counted.starts[q] : counted.starts[q + 1], l].sum()
         found.append(
-            f"query {ids[q]!r}: not converged; some cell was clicked at every display, or the counts hardly identify the model"
+            f"query {ids[q]!r}, position {l + 1}: no click in {displays:,} displays; "
+            f"kappa is 0, and at most {limits.kappa_high[q, l]:.2g} (95%)"
         )
+    found += [
+        f"query {ads['query_id'][row]!r}, ad {ads['ad_id'][row]!r}: clicked at every display at some position; "
+        f"kappa theta is at its limit 1 there, and theta has no standard error"
+        for row in np.flatnonzero(of_ads & np.isnan(result.theta_log_se) & result.converged[counted.query_of_row]).tolist()
+    ]
+    found += [f"query {ids[q]!r}: not converged; do not use its model" for q in np.flatnonzero(~result.converged)]
     for q in np.flatnonzero((np.diff(result.kappa, axis=1) > 0).any(axis=1)):
         kappa = ", ".join(f"{value:.3f}" for value in result.kappa[q])
         found.append(

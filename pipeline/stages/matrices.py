@@ -13,11 +13,12 @@ from estimation.parts import connected
 from estimation.rank import bootstrap_second_ratio, click_rates, first_share, second_ratio, singular_values
 from estimation.tables import Tables, select, tables
 from pipeline import artefacts, saving
-from pipeline.artefacts import COUNTS, DIAGNOSTICS, MATRICES, Provenance
+from pipeline.artefacts import COUNTS, DIAGNOSTICS, MATRICES, Artefact, Provenance
 from pipeline.errors import ArtefactError
 from pipeline.filter import Unit
 from pipeline.progress import progress
 
+LEVEL = 0.05
 COLUMNS = {Unit.lines: ("lines", "clicked_lines"), Unit.impressions: ("impressions", "clicks")}  # displays, clicks
 
 
@@ -26,14 +27,14 @@ class Summary(NamedTuple):
     ads: int
     positions: int
     unit: str
-    sigma1_share_min: float
-    rank_one_rejected: int  # queries whose sigma_2 / sigma_1 is beyond its 95% quantile under the model
+    sigma1_share_min: float | None  # None if no query has a click
+    rank_one_rejected: int  # queries whose sigma_2 / sigma_1 is too large for the model, at LEVEL
 
 
 def matrices(workspace: Path, draws: int, seed: int) -> Summary:
     """Write `matrices.parquet` and `diagnostics.parquet`."""
     counts = artefacts.read(COUNTS, workspace)
-    unit = Unit(artefacts.provenance(COUNTS, workspace)["parameters"]["unit"])
+    unit = unit_of(COUNTS, workspace)
     if counts.is_empty():
         raise ArtefactError(
             f"{COUNTS.path(workspace)} has no rows: no query passed the filter; count with a lower --min-displays"
@@ -79,8 +80,8 @@ def matrices(workspace: Path, draws: int, seed: int) -> Summary:
         ads=ads.height,
         positions=n_positions,
         unit=unit.value,
-        sigma1_share_min=float(diagnostics["sigma1_share"].min()),  # type: ignore[arg-type]
-        rank_one_rejected=int((diagnostics["sigma2_ratio"] > diagnostics["sigma2_ratio_q95"]).sum()),
+        sigma1_share_min=diagnostics["sigma1_share"].fill_nan(None).min(),  # type: ignore[arg-type]
+        rank_one_rejected=int((diagnostics["sigma2_p_value"] <= LEVEL).sum()),
     )
 
 
@@ -98,15 +99,36 @@ def tabulated(counts: pl.DataFrame, unit: Unit, source: str) -> tuple[pl.DataFra
             f"{source}: ad {first['ad_id']!r} of query {first['query_id']!r} has positions {first['position']}, "
             f"expected 1 to {n_positions}; make it again with `{COUNTS.made_by}`"
         )
-    of_queries = tables_of(ads)
+    of_queries = tables_of(ads, f"{source}: {{}}; make it again with `{COUNTS.made_by}`")
     return ads.with_columns(ctr=pl.Series(click_rates(of_queries).tolist())).drop("position"), of_queries
 
 
-def tables_of(ads: pl.DataFrame) -> Tables:
-    """The clicks and displays of the rows of `matrices.parquet` as tables."""
+def tables_of(ads: pl.DataFrame, complaint: str) -> Tables:
+    """The clicks and displays of rows of `matrices.parquet` as tables; `complaint` says where they are from, if they are none."""
+    pair = ("clicks", "displays")
+    n_positions = ads["displays"].list.len().max()
+    whole = pl.all_horizontal(*(pl.col(name).list.drop_nulls().list.len() == n_positions for name in pair))
+    good = ads.select(whole).to_series().to_numpy()
+    if n_positions and good.all():
+        clicks, displays = (np.array(ads[name].to_list()) for name in pair)
+        good = np.logical_and.reduce((clicks >= 0) & (clicks <= displays) & (displays > 0), axis=1)
+    if not n_positions or not good.all():
+        ad = ads.row(int(np.argmin(good)), named=True)
+        what = f"ad {ad['ad_id']!r} of query {ad['query_id']!r} has {ad['clicks']} clicks of {ad['displays']} displays"
+        raise ArtefactError(complaint.format(f"{what}, expected 0 <= clicks <= displays, and displays, at each position"))
     sizes = ads.group_by("query_id", maintain_order=True).len()["len"].to_numpy()
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    return tables(np.array(ads["clicks"].to_list()), np.array(ads["displays"].to_list()), starts)
+    return tables(clicks, displays, np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def unit_of(artefact: Artefact, workspace: Path) -> Unit:
+    """The unit that an artefact was counted in."""
+    found = artefacts.provenance(artefact, workspace).get("parameters") or {}
+    if found.get("unit") not in set(Unit):
+        raise ArtefactError(
+            f"{artefact.path(workspace)} says that it was counted in {found.get('unit')!r}, expected one of {', '.join(Unit)}; "
+            f"make it again with `{artefact.made_by}`"
+        )
+    return Unit(found["unit"])
 
 
 def generator(seed: int, query_id: Any) -> np.random.Generator:
