@@ -8,20 +8,11 @@ from typing import NamedTuple
 import pytest
 from hypothesis import settings
 
+from bandits.fresh import drop_stale_kernels
+
 ROOT = Path(__file__).parent.parent
-
-
-def drop_stale_kernels() -> None:
-    """Remove compiled kernels that are older than some source: numba's cache does not see when a kernel it calls has changed."""
-    packages = [ROOT / name for name in ("pipeline", "estimation")]
-    newest = max(source.stat().st_mtime for package in packages for source in package.rglob("*.py"))
-    for package in packages:
-        for compiled in package.rglob("*.nb[ci]"):
-            if compiled.stat().st_mtime < newest:
-                compiled.unlink()
-
-
-drop_stale_kernels()  # before anything of ours is imported
+for package in ("pipeline", "estimation", "bandits"):
+    drop_stale_kernels(ROOT / package)  # before anything of ours is imported
 
 from pipeline import cli
 from pipeline.stages.synthesize import synthesize
