@@ -73,9 +73,9 @@ def mode(clicks, missed, kappa, near):
 
 @njit(cache=True, nogil=True)
 def build_hull(clicks, missed, kappa, hull):
-    """Write the hull of one arm. hull: float[5, POINTS], rows: points, heights, slopes, ends and cumulated masses of the pieces.
+    """Write the hull of one arm. hull: float[6, POINTS], rows: points, heights, slopes, ends and cumulated masses of the pieces.
 
-    hull[0, 1] is taken as a guess of the mode. Heights are relative to the middle point's.
+    hull[0, 1] is taken as a guess of the mode. Heights are relative to the middle point's, which hull[5, 0] keeps.
     """
     middle = mode(clicks, missed, kappa, hull[0, 1])
     c = curvature(clicks, missed, kappa, middle)
@@ -87,6 +87,7 @@ def build_hull(clicks, missed, kappa, hull):
     hull[0, 1] = middle
     hull[0, 2] = min(middle + reach, 0.5 * (middle + 1.0))
     top = log_posterior(clicks, missed, kappa, middle)
+    hull[5, 0] = top
     for i in range(POINTS):
         hull[1, i] = log_posterior(clicks, missed, kappa, hull[0, i]) - top
         hull[2, i] = slope(clicks, missed, kappa, hull[0, i])
@@ -113,8 +114,10 @@ def build_hull(clicks, missed, kappa, hull):
 
 @njit(cache=True, nogil=True)
 def draw(clicks, missed, kappa, hull, rng):
-    """One draw from the posterior whose hull this is."""
-    top = log_posterior(clicks, missed, kappa, hull[0, 1])
+    """One draw from the posterior whose hull this is.
+
+    Between the points the posterior is above its chords, too: what a chord accepts needs no logarithm of the posterior.
+    """
     while True:
         u = rng.random() * hull[4, POINTS - 1]
         i = 0
@@ -130,12 +133,18 @@ def draw(clicks, missed, kappa, hull, rng):
         if x <= 0.0 or x >= 1.0:
             continue
         above = hull[1, i] + hull[2, i] * (x - hull[0, i])
-        if rng.random() < math.exp(log_posterior(clicks, missed, kappa, x) - top - above):
+        toss = rng.random()
+        if hull[0, 0] < x < hull[0, 2]:
+            j = 0 if x < hull[0, 1] else 1
+            rise = (hull[1, j + 1] - hull[1, j]) / (hull[0, j + 1] - hull[0, j])
+            if toss < math.exp(hull[1, j] + rise * (x - hull[0, j]) - above):
+                return x
+        if toss < math.exp(log_posterior(clicks, missed, kappa, x) - hull[5, 0] - above):
             return x
 
 
 def empty_hulls(n_arms: int) -> NDArray[np.float64]:
     """Hulls to be built, with 1/2 as the guess of every mode."""
-    hulls = np.zeros((n_arms, 5, POINTS))
+    hulls = np.zeros((n_arms, 6, POINTS))
     hulls[:, 0, 1] = 0.5
     return hulls

@@ -11,6 +11,8 @@ from numba import njit
 
 from bandits.kl import BISECTIONS, kl
 
+PRECISION = 1e-14  # of the index: to rounding
+
 
 @njit(cache=True, nogil=True)
 def cost(clicks, displays, kappa, q):
@@ -46,47 +48,32 @@ def challenges(clicks, displays, kappa, bar, delta):
 
 
 @njit(cache=True, nogil=True)
-def upper(clicks, displays, kappa, delta):
-    """The index U. 1 for an arm never shown.
+def upper(clicks, displays, kappa, delta, guess):
+    """The index U, by Newton from a guess, kept within a bracket. 1 for an arm never shown.
 
-    Newton from the right, where a convex cost is undershot by no step, kept within a bracket: first for theta_min, the root of
-    Phi', by bisection to a guess; then for the root of Phi - delta above it.
+    Where q <= theta_min or Phi(q) <= delta, U is at least q; elsewhere it is less. So [low, high] below closes on U, and on
+    theta_min if the set is empty, without looking for theta_min itself. On the right of the root Newton comes down
+    monotonically, as Phi is convex.
     """
-    if rising(clicks, displays, kappa, 1.0) <= 0.0:
+    if rising(clicks, displays, kappa, 1.0) <= 0.0 or cost(clicks, displays, kappa, 1.0) <= delta:
         return 1.0
     low, high = 0.0, 1.0
-    for _ in range(BISECTIONS):
-        q = 0.5 * (low + high)
-        if rising(clicks, displays, kappa, q) <= 0.0:
-            low = q
-        else:
-            high = q
-        if high - low <= 1e-15 * high:
-            break
-    theta_min = low
-    if cost(clicks, displays, kappa, theta_min) > delta:
-        return theta_min
-    if cost(clicks, displays, kappa, 1.0) <= delta:
-        return 1.0
-    return root_above(clicks, displays, kappa, delta, theta_min)
-
-
-@njit(cache=True, nogil=True)
-def root_above(clicks, displays, kappa, delta, low):
-    """The q above `low` with Phi(q) = delta, where Phi(low) <= delta < Phi(1) and Phi rises from `low` on."""
-    high = 1.0
-    q = 0.5 * (low + high)
+    q = guess if 0.0 < guess < 1.0 else 0.5
     for _ in range(2 * BISECTIONS):
-        excess = cost(clicks, displays, kappa, q) - delta
-        if excess > 0.0:
-            high = q
-        else:
-            low = q
         slope = rising(clicks, displays, kappa, q) / q
-        step = q - excess / slope if slope > 0.0 else high
+        step = -1.0
+        if slope <= 0.0:
+            low = q
+        else:
+            excess = cost(clicks, displays, kappa, q) - delta
+            if excess > 0.0:
+                high = q
+            else:
+                low = q
+            step = q - excess / slope
         if not low < step < high:
             step = 0.5 * (low + high)
-        if abs(step - q) <= 1e-14 * q:
+        if abs(step - q) <= PRECISION * q:
             return step
         q = step
     return q

@@ -129,7 +129,32 @@ MODELS = Artefact(
     made_by="pbm fit",
     made_from=("matrices",),
 )
-ALL = (TRUTH, COUNTS, REJECTS, MATRICES, DIAGNOSTICS, MODELS)  # each behind those it is made from
+
+
+def simulations(experiment: str, *, from_models: bool) -> Artefact:
+    """The runs of an experiment; `from_models` if its worlds are those of models.parquet beside it."""
+    return Artefact(
+        f"simulations/{experiment}",
+        {"policy": pa.string(), "run": pa.int32(), "query_id": ID, "round": pa.int64(), "regret": pa.float64()},
+        key=("policy", "run", "round"),
+        made_by=f"pbm simulate --experiment {experiment}",
+        made_from=("models",) if from_models else (),
+    )
+
+
+def regret(experiment: str) -> Artefact:
+    """The regret of an experiment's policies, over its runs."""
+    numbers = ("mean", "std_error", "p10", "p90", "lower_bound")
+    return Artefact(
+        f"regret/{experiment}",
+        {"policy": pa.string(), "round": pa.int64(), **dict.fromkeys(numbers, pa.float64())},
+        key=("policy", "round"),
+        made_by=f"pbm simulate --experiment {experiment}",
+        made_from=(f"simulations/{experiment}",),
+    )
+
+
+ALL = (TRUTH, COUNTS, REJECTS, MATRICES, DIAGNOSTICS, MODELS)  # and the simulations, which are named by their experiment
 
 
 class Provenance(NamedTuple):

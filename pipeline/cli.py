@@ -241,8 +241,83 @@ def fit(
 
 
 @command
+def simulate(
+    experiment: Annotated[str, typer.Option(help="kdd, synthetic or high-theta (see `pbm experiments`).")] = "kdd",
+    policies: Annotated[
+        str,
+        typer.Option(
+            help='Policies, with parameters where wanted: "pbm-ts,pbm-pie(epsilon=0.1)" (see `pbm policies`).',
+            show_default="the experiment's",
+        ),
+    ] = "",
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs of each policy.", show_default="the experiment's")] = None,
+    horizon: Annotated[int | None, typer.Option(min=1, help="Rounds of a run.", show_default="the experiment's")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same regrets.")] = 0,
+    threads: Annotated[int | None, typer.Option(min=1, help="Results do not depend on it.", show_default="all cores")] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            help="Play these models instead: parquet with query_id, theta, kappa (lists).", metavar="FILE", show_default=False
+        ),
+    ] = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Play the policies, and keep their regret.
+
+    The default is the paper's real-data experiment: 2,000 runs of 10,000 rounds, each on a query drawn from models.parquet, the
+    same for every policy. Writes simulations/NAME.parquet and regret/NAME.parquet.
+    """
+    from pipeline.log.scanning import cores
+    from pipeline.stages import simulate as stage
+
+    wanted = stage.experiment_named(experiment)
+    named = stage.players(policies or ",".join(wanted.policies))
+    rows = stage.run(wanted, workspace, named, runs or wanted.runs, horizon or wanted.horizon, seed, threads or cores(), models)
+    if as_json:
+        typer.echo(json.dumps([row._asdict() for row in rows]))
+        return
+    import polars as pl
+
+    from pipeline.listing import listing
+
+    typer.echo(listing(pl.DataFrame(sorted(rows, key=lambda row: row.mean_regret)), None)[0])
+
+
+@command
+def policies(as_json: AsJson = False) -> None:
+    """List the policies and their parameters."""
+    from bandits.policies import POLICIES
+
+    rows = {policy.name: {"summary": policy.summary, "parameters": dict(policy.parameters)} for policy in POLICIES.values()}
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    for policy in POLICIES.values():
+        takes = ", ".join(f"{name}={value:g}" for name, value in policy.parameters.items())
+        typer.echo(f"{policy.name + (f'({takes})' if takes else ''):<32}{policy.summary}")
+
+
+@command
+def experiments(as_json: AsJson = False) -> None:
+    """List the experiments."""
+    from pipeline.experiments import EXPERIMENTS
+
+    if as_json:
+        typer.echo(json.dumps({name: experiment._asdict() for name, experiment in EXPERIMENTS.items()}))
+        return
+    for experiment in EXPERIMENTS.values():
+        typer.echo(f"{experiment.name:<12}{experiment.summary} ({experiment.runs:,} runs of {experiment.horizon:,} rounds)")
+
+
+@command
 def show(
-    artefact: Annotated[str, typer.Argument(help="counts, rejects, matrices, diagnostics, models, truth.", metavar="ARTEFACT")],
+    artefact: Annotated[
+        str,
+        typer.Argument(
+            help="counts, rejects, matrices, diagnostics, models, truth, simulations/NAME, regret/NAME.", metavar="ARTEFACT"
+        ),
+    ],
     rows: Annotated[int, typer.Option(min=1, help="So many rows at most (--json has all).")] = 50,
     columns: Annotated[str, typer.Option(help="Only these, separated by commas.", show_default="all that fit")] = "",
     workspace: Workspace = DEFAULT_WORKSPACE,

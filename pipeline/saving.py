@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline import __version__
-from pipeline.artefacts import ALL, METADATA_KEY, Artefact, Provenance, check, identity
+from pipeline.artefacts import METADATA_KEY, Artefact, Provenance, check, identity
 from pipeline.errors import ArtefactError
 
 
@@ -156,10 +156,13 @@ class Save:
     def publish(self) -> None:
         """Finish every file, then rename them all: what can fail is over before the first one changes."""
         drafts = {writer.artefact.name: writer.draft.temporary for writer in self._writers}
-        order = [artefact.name for artefact in ALL]
-        for writer in sorted(self._writers, key=lambda writer: order.index(writer.artefact.name)):
+        waiting = list(self._writers)
+        while waiting:  # an artefact is finished behind those it is made from
+            names = {writer.artefact.name for writer in waiting}
+            writer = next(writer for writer in waiting if not names & set(writer.artefact.made_from))
             made_from = writer.artefact.made_from
             writer.finish({name: identity(drafts.get(name, self._workspace / f"{name}.parquet")) for name in made_from})
+            waiting.remove(writer)
         for draft in self._drafts:
             draft.finish()
         for draft in self._drafts:

@@ -19,15 +19,16 @@ ALLOWED = {
     "pipeline.saving": {"pipeline", "pipeline.artefacts", "pipeline.errors"},
     "pipeline.synthesis": {"pipeline.filter", "pipeline.log", "pipeline.published"},
     "pipeline.listing": set(),
+    "pipeline.experiments": set(),
     "estimation": set(),
     "bandits": set(),
     "pipeline.stages": {
-        "estimation",
+        *("bandits", "estimation", "pipeline.experiments"),
         *("pipeline.artefacts", "pipeline.engines", "pipeline.errors", "pipeline.filter", "pipeline.formats"),
         *("pipeline.log", "pipeline.progress", "pipeline.saving", "pipeline.synthesis"),
     },
     "pipeline.cli": {
-        "pipeline.listing",
+        *("bandits", "pipeline.experiments", "pipeline.listing", "pipeline.log"),
         *("pipeline", "pipeline.engines", "pipeline.errors", "pipeline.filter", "pipeline.formats", "pipeline.stages"),
     },
 }

@@ -106,14 +106,15 @@ def test_the_index_of_pie_is_scipys_root(state: Any) -> None:
     assert cost(clicks, displays, kappa, 0.37) == pytest.approx(slow_cost(clicks, displays, kappa, 0.37), rel=1e-9)
     theta_min, slow = slow_upper(clicks, displays, kappa, delta)
     tolerance = 1e-5 if slow == theta_min else 1e-7  # the minimum of a flat function is only found to the root of rounding
-    assert upper(clicks, displays, kappa, delta) == pytest.approx(slow, abs=tolerance)
+    for guess in (0.5, slow, 0.001, 0.999):
+        assert upper(clicks, displays, kappa, delta, guess) == pytest.approx(slow, abs=tolerance)
 
 
 @settings(max_examples=1000)
 @given(arm(), st.floats(0, 1))
 def test_membership_without_a_root_is_membership(state: Any, bar: float) -> None:
     clicks, displays, kappa, delta = state
-    index = upper(clicks, displays, kappa, delta)
+    index = upper(clicks, displays, kappa, delta, 0.5)
     if abs(index - bar) > 1e-6:  # nearer, the two round differently
         assert challenges(clicks, displays, kappa, bar, delta) == (index >= bar)
 

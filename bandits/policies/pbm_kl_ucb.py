@@ -17,11 +17,12 @@ class PbmKlUcbState(NamedTuple):
     kappa: NDArray[np.float64]
     tally: Tally
     indices: NDArray[np.float64]
+    guesses: NDArray[np.float64]  # the last index of each arm, where Newton starts
     epsilon: float
 
 
 def start(n_arms: int, kappa: Kappa, *, epsilon: float) -> PbmKlUcbState:
-    return PbmKlUcbState(kappa, empty(n_arms, kappa.size), np.empty(n_arms), epsilon)
+    return PbmKlUcbState(kappa, empty(n_arms, kappa.size), np.empty(n_arms), np.full(n_arms, 0.5), epsilon)
 
 
 def choose(state, t, rng, action):
@@ -41,11 +42,13 @@ def choose(state, t, rng, action):
         state.indices[k] = -math.inf
     for l in range(action.size):
         k = action[l]
-        state.indices[k] = upper(tally.clicks[k], tally.displays[k], state.kappa, delta)
+        state.indices[k] = upper(tally.clicks[k], tally.displays[k], state.kappa, delta, state.guesses[k])
+        state.guesses[k] = state.indices[k]
         bar = min(bar, state.indices[k])
     for k in range(n_arms):
         if state.indices[k] == -math.inf and challenges(tally.clicks[k], tally.displays[k], state.kappa, bar, delta):
-            state.indices[k] = upper(tally.clicks[k], tally.displays[k], state.kappa, delta)
+            state.indices[k] = upper(tally.clicks[k], tally.displays[k], state.kappa, delta, state.guesses[k])
+            state.guesses[k] = state.indices[k]
     top(state.indices, action)
 
 
