@@ -1,6 +1,6 @@
 # Everything a user types. `make` alone prints this list.
 .DEFAULT_GOAL := help
-.PHONY: help install data estimate test test-lowest lint bench clean
+.PHONY: help install data estimate simulate test test-lowest lint bench clean
 SHELL := /bin/bash
 
 PYTHON ?= python3
@@ -8,6 +8,8 @@ WORKSPACE ?= data
 SEED ?= 0
 ENGINE ?= polars
 LOG ?=
+RUNS ?=
+HORIZON ?=
 
 # Paths reach the shell through the environment, so that blanks and quotes in them do no harm.
 export LOG
@@ -19,7 +21,7 @@ PBM := $(BIN)/pbm
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  Variables: LOG=FILE (your log instead of a synthetic one), WORKSPACE=$(WORKSPACE), SEED=$(SEED), ENGINE=$(ENGINE) (or duckdb)"
+	@echo "  Variables: LOG=FILE (your log instead of a synthetic one), WORKSPACE=$(WORKSPACE), SEED=$(SEED), ENGINE=$(ENGINE) (or duckdb), RUNS=, HORIZON="
 
 install: .venv/.installed ## make .venv with everything in it (every target does this when needed)
 
@@ -40,6 +42,9 @@ endif
 estimate: install ## CTR matrices with rank diagnostics, then the models: models.parquet
 	$(PBM) matrices --seed $(SEED)
 	$(PBM) fit
+
+simulate: install ## the paper's real-data experiment on the fitted models: simulations/kdd.parquet
+	$(PBM) simulate --seed $(SEED) $(if $(RUNS),--runs $(RUNS)) $(if $(HORIZON),--horizon $(HORIZON))
 
 test: install ## the tests
 	$(BIN)/pytest
@@ -62,5 +67,5 @@ bench: install ## the speed and memory claims of the README, each as a ratio
 	$(BIN)/python -m benchmarks.fitting
 
 clean: ## remove what was made in the workspace, and the caches; keeps .venv
-	rm -rf "$$PBM_WORKSPACE/raw" "$$PBM_WORKSPACE"/*.parquet benchmarks/scratch .pytest_cache .mypy_cache .ruff_cache
+	rm -rf "$$PBM_WORKSPACE"/{raw,simulations,regret} "$$PBM_WORKSPACE"/*.parquet benchmarks/scratch .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
