@@ -12,7 +12,8 @@ ALLOWED = {
     "pipeline.filter": set(),
     "pipeline.published": set(),
     "pipeline.progress": set(),
-    "pipeline.formats": {"pipeline.errors"},
+    "pipeline.near": set(),
+    "pipeline.formats": {"pipeline.errors", "pipeline.near"},
     "pipeline.log": {"pipeline.errors", "pipeline.formats"},
     "pipeline.engines": {"pipeline.filter"},
     "pipeline.artefacts": {"pipeline.errors"},
@@ -23,7 +24,7 @@ ALLOWED = {
     "estimation": set(),
     "bandits": set(),
     "pipeline.stages": {
-        *("bandits", "estimation", "pipeline.experiments"),
+        *("bandits", "estimation", "pipeline.experiments", "pipeline.near"),
         *("pipeline.artefacts", "pipeline.engines", "pipeline.errors", "pipeline.filter", "pipeline.formats"),
         *("pipeline.log", "pipeline.progress", "pipeline.saving", "pipeline.synthesis"),
     },

@@ -36,7 +36,7 @@ WRONG = {
     "a role missing": (TOP + ROLES.replace('clicks = "c"\n', "") + COLUMNS, "'clicks' is missing in [roles]"),
     "a role unknown": (
         TOP + ROLES + 'user = "u"\n' + COLUMNS,
-        "unknown key 'user' in [roles]; it takes query, item, position, clicks",
+        "unknown key 'user' in [roles]; there are query, item, position, clicks",
     ),
     "two roles": (TOP + ROLES.replace('"i"', '"q"') + COLUMNS, "one column plays two roles: q, q, p, c"),
     "a column missing": (

@@ -89,7 +89,7 @@ def test_policies_are_read_with_their_parameters() -> None:
     ("specs", "message"),
     [
         ("pbm-pi", "there is no policy 'pbm-pi'; did you mean 'pbm-pie'?"),
-        ("pbm-pie(eps=1)", "the policy pbm-pie has no parameter 'eps'; did you mean 'epsilon'?"),
+        ("pbm-pie(eps=1)", "the policy pbm-pie has no parameter 'eps'; there are epsilon, horizon"),
         ("pbm-ts(epsilon=1)", "the policy pbm-ts has no parameter 'epsilon'; it takes none"),
         ("pbm-ucb(epsilon=much)", "epsilon of pbm-ucb is 'much', expected a number"),
         ("pbm-ucb(epsilon=-1)", "epsilon of pbm-ucb is -1, expected a number from 0 on"),

@@ -15,13 +15,13 @@ Positions are numbered from 1 in every artefact: the position column's `min` (de
 """
 
 import tomllib
-from difflib import get_close_matches
 from enum import IntEnum
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.errors import FormatError
+from pipeline.near import near
 
 UINT64_MAX = 2**64 - 1
 ID_MAX = 2**63 - 1  # ids are int64 in the artefacts
@@ -114,9 +114,7 @@ def declared(table: dict[str, Any], source: str) -> LogFormat:
     def known(keys: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
         for key in keys:
             if key not in allowed:
-                near = get_close_matches(key, allowed, n=1, cutoff=0.75)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(allowed)}"
-                raise refuse(f"unknown key {key!r} in {where}{hint}")
+                raise refuse(f"unknown key {key!r} in {where}{near(key, allowed)}")
 
     def typed(keys: dict[str, Any], key: str, kind: type, default: Any, where: str) -> Any:
         value = keys.get(key, default)

@@ -1,6 +1,5 @@
 """`pbm show`: any artefact of the workspace, checked."""
 
-from difflib import get_close_matches
 from pathlib import Path
 
 import polars as pl
@@ -8,6 +7,7 @@ import polars as pl
 from pipeline import artefacts
 from pipeline.errors import DataError
 from pipeline.experiments import EXPERIMENTS
+from pipeline.near import near
 
 
 def show(workspace: Path, name: str, columns: list[str]) -> pl.DataFrame:
@@ -19,11 +19,11 @@ def show(workspace: Path, name: str, columns: list[str]) -> pl.DataFrame:
         known |= {artefact.name: artefact for artefact in played}
     name = name.removesuffix(".parquet").removeprefix("raw/")
     if name not in known:
-        raise DataError(f"there is no artefact {name!r}{_near(name, list(known))}")
+        raise DataError(f"there is no artefact {name!r}{near(name, known)}")
     rows = artefacts.read(known[name], workspace)
     for column in columns:
         if column not in rows.columns:
-            raise DataError(f"{name} has no column {column!r}{_near(column, rows.columns)}")
+            raise DataError(f"{name} has no column {column!r}{near(column, rows.columns)}")
     return rows.select(columns) if columns else rows
 
 
@@ -33,8 +33,3 @@ def _made_from_models(workspace: Path, experiment: str) -> bool:
     return artefact.path(workspace).is_file() and isinstance(
         artefacts.provenance(artefact, workspace)["inputs"].get("models"), str
     )
-
-
-def _near(word: str, known: list[str]) -> str:
-    near = get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"

@@ -2,7 +2,6 @@
 
 import re
 import time
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from pipeline import artefacts, saving
 from pipeline.artefacts import MODELS, Provenance, regret, simulations
 from pipeline.errors import ArtefactError, DataError
 from pipeline.experiments import EXPERIMENTS, Experiment
+from pipeline.near import near
 from pipeline.progress import progress
 
 SPEC = re.compile(r"([\w-]+)(?:\(([^()]*)\))?")  # name, or name(parameter=value, ...)
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 def experiment_named(name: str) -> Experiment:
     """The experiment, or an error with the nearest name."""
     if name not in EXPERIMENTS:
-        raise DataError(f"there is no experiment {name!r}{_near(name, list(EXPERIMENTS))}")
+        raise DataError(f"there is no experiment {name!r}{near(name, EXPERIMENTS)}")
     return EXPERIMENTS[name]
 
 
@@ -61,12 +61,12 @@ def players(specs: str) -> list[Player]:
             raise DataError(f"cannot read the policy {spec.strip()!r}; expected NAME or NAME(PARAMETER=NUMBER, ...)")
         name, options = match.group(1), match.group(2) or ""
         if name not in POLICIES:
-            raise DataError(f"there is no policy {name!r}{_near(name, list(POLICIES))}")
+            raise DataError(f"there is no policy {name!r}{near(name, POLICIES)}")
         policy, given = POLICIES[name], {}
         for option in filter(None, (option.strip() for option in options.split(","))):
             key, _, value = (part.strip() for part in option.partition("="))
             if key not in policy.parameters:
-                takes = _near(key, list(policy.parameters)) if policy.parameters else "; it takes none"
+                takes = near(key, policy.parameters) if policy.parameters else "; it takes none"
                 raise DataError(f"the policy {name} has no parameter {key!r}{takes}")
             try:
                 given[key] = float(value)
@@ -81,11 +81,6 @@ def players(specs: str) -> list[Player]:
     if twice:
         raise DataError(f"the policy {twice} is named twice")
     return sorted(found, key=lambda player: player.label)
-
-
-def _near(word: str, known: list[str]) -> str:
-    near = get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
 
 
 def worlds_of(experiment: Experiment, workspace: Path, models: Path | None) -> Worlds:
