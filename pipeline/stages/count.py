@@ -159,9 +159,11 @@ def exactly(engine: Engine, lines: Lines, wanted: Filter) -> pl.DataFrame:
 
     try:
         return engine(Lines(lines.schema, batches()), wanted)
-    except BaseException:
+    except BaseException as error:
         if raised and not isinstance(raised[0], GeneratorExit):
             raise raised[0] from None
+        if "interrupt" in str(error).lower():  # what engines make of Ctrl-C, where it meets their own code
+            raise KeyboardInterrupt from None
         raise
 
 
