@@ -135,9 +135,10 @@ def test_an_output_that_is_no_file(tmp_path: Path, pbm: Pbm) -> None:
 def test_ctrl_c_is_answered_with_one_line(engine: str, default_workspace: Path, tmp_path: Path) -> None:
     """At moments spread over the whole run, the second pass included, where the engine holds the reins."""
     command = [PBM, "count", str(default_workspace / "raw" / "training.txt"), "-w", str(tmp_path), "--engine", engine]
-    start = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True)
-    duration = time.perf_counter() - start
+    for _ in range(2):  # the first may have kernels to compile
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        duration = time.perf_counter() - start
     interrupted = answered = 0
     for moment in (0.5, 0.6, 0.7, 0.75, 0.8, 0.85):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

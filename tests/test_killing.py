@@ -24,9 +24,10 @@ def test_sigkill_at_ten_moments_leaves_the_old_counts(default_workspace: Path, t
     assert pbm("count", log, "-w", tmp_path / "new").code == 0
     after = COUNTS.path(tmp_path / "new").read_bytes()
 
-    start = time.perf_counter()
-    subprocess.run([PBM, *old], check=True, stdout=subprocess.DEVNULL)
-    duration = time.perf_counter() - start
+    for _ in range(2):  # the first may have kernels to compile
+        start = time.perf_counter()
+        subprocess.run([PBM, *old], check=True, stdout=subprocess.DEVNULL)
+        duration = time.perf_counter() - start
     killed = 0
     moments = random.Random(0)
     while killed < MOMENTS:
