@@ -18,7 +18,7 @@ from pipeline.synthesis.spelling import AD, CLICK, DEPTH, IMPRESSION, POSITION, 
 CHUNK = 1 << 14  # lines that share a random generator
 USERS_PER_CHUNK = 2_600  # 9,134 chunks of the real log's size then use its 23.9M user ids; 2,409 are expected in each
 FIRST_AD, AD_STRIDE = 1_000_000, 33  # ids 1.0M to 22.2M, sparse
-ADS_OF_A_QUERY = 20_000.0  # the tail is log-uniform up to here, which gives the real log's number of cells
+ADS_OF_A_QUERY = 20_000.0  # the tail is log-uniform up to here; no figure is published
 POSITIONS = 3
 
 ADS, USERS = np.uint64(shares.ADS), shares.USERS
