@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
+
+from bandits.kernel import OPTIONS, kernel
 
 _CHOOSE: dict[type, Callable[..., None]] = {}
 _OBSERVE: dict[type, Callable[..., None]] = {}
@@ -22,7 +23,10 @@ def register(state: type, choose: Callable[..., None], observe: Callable[..., No
 
 
 def choose(state: Any, t: int, rng: np.random.Generator, action: Any) -> None:
-    """Write the list to show in round t (from 1): arms by position, the most examined position first."""
+    """Write the list to show in round t (from 1): arms by position, the most examined position first.
+
+    `action` comes as the last round left it, and at first as the arms 0 to L - 1.
+    """
     _CHOOSE[type(state)](state, t, rng, action)  # interpreted; compiled code goes by the overload below
 
 
@@ -31,28 +35,23 @@ def observe(state: Any, action: Any, clicked: Any) -> None:
     _OBSERVE[type(state)](state, action, clicked)
 
 
-@overload(choose)
+@overload(choose, jit_options=OPTIONS)  # type: ignore[arg-type] # numba's stub does not know _nrt
 def _choose(state, t, rng, action):
     return _CHOOSE.get(getattr(state, "instance_class", None))
 
 
-@overload(observe)
+@overload(observe, jit_options=OPTIONS)  # type: ignore[arg-type]
 def _observe(state, action, clicked):
     return _OBSERVE.get(getattr(state, "instance_class", None))
 
 
-@njit(cache=True, nogil=True)
-def play(state, theta, kappa, checkpoints, rng, regret):
+@kernel
+def play(state, theta, kappa, best, checkpoints, rng, action, clicked, regret, displays):
     """Play to the last checkpoint; regret[i] is the expected regret of the lists shown in rounds 1..checkpoints[i] (Eq. 1).
 
-    Regret is summed from expected rewards kappa theta, not from the clicks drawn: the same mean, and far less noise.
+    Regret is summed from expected rewards kappa theta, not from the clicks drawn: the same mean, and far less noise. best: mu*;
+    action: int[L] and clicked: bool[L] hold the round; displays: int[K, L] counts what was shown where.
     """
-    n_positions = kappa.size
-    action, clicked = np.zeros(n_positions, np.int64), np.zeros(n_positions, np.bool_)
-    ranked = np.sort(theta)[::-1]
-    best = 0.0
-    for l in range(n_positions):
-        best += kappa[l] * ranked[l]
     total = 0.0
     t = 0
     for i in range(checkpoints.size):
@@ -60,10 +59,11 @@ def play(state, theta, kappa, checkpoints, rng, regret):
             t += 1
             choose(state, t, rng, action)
             reward = 0.0
-            for l in range(n_positions):
+            for l in range(kappa.size):
                 p = kappa[l] * theta[action[l]]
                 clicked[l] = rng.random() < p
                 reward += p
+                displays[action[l], l] += 1
             observe(state, action, clicked)
             total += best - reward
         regret[i] = total

@@ -1,9 +1,9 @@
 """Putting arms in order."""
 
-from numba import njit
+from bandits.kernel import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def top(index, action):
     """Write the arms with the largest indices, best first; of equal ones the lower number comes first.
 

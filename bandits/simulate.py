@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bandits.plain import PlainState
 from bandits.play import play
 from bandits.policies.policy import Policy
-from bandits.world import World
+from bandits.world import World, best_reward
 
 
 class Player(NamedTuple):
@@ -19,6 +20,13 @@ class Player(NamedTuple):
     policy: Policy
     parameters: Mapping[str, float]
     label: str  # what results are kept under, e.g. "pbm-pie(epsilon=0.1)"
+
+
+def player(policy: Policy, **parameters: float) -> Player:
+    """A policy as it plays: its defaults, but for these parameters."""
+    values = {name: parameter.default for name, parameter in policy.parameters.items()}
+    given = ", ".join(f"{name}={parameters[name]:g}" for name in sorted(parameters))
+    return Player(policy, {**values, **parameters}, f"{policy.name}({given})" if given else policy.name)
 
 
 def generator(seed: int, run: int, label: str) -> np.random.Generator:
@@ -38,14 +46,26 @@ def worlds_of_runs(n_worlds: int, n_runs: int, seed: int) -> NDArray[np.int64]:
     return generator(seed, 0, "worlds").integers(n_worlds, size=n_runs)
 
 
-def regret_of_run(player: Player, world: World, rounds: NDArray[np.int64], seed: int, run: int) -> NDArray[np.float64]:
-    """The regret of one run at the checkpoints `rounds`. The arms are shuffled first, so that ties by number favour none."""
+class Played(NamedTuple):
+    """What runs leave: their regret at the checkpoints, and how often each arm was shown at each position."""
+
+    regret: NDArray[np.float64]  # [runs, checkpoints]
+    displays: list[NDArray[np.int64]]  # of each world, [K, L], arms by falling theta, summed over its runs
+
+
+def play_run(
+    player: Player, world: World, rounds: NDArray[np.int64], seed: int, run: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Regret [checkpoints] and displays [K, L] of one run. The arms are shuffled first, so that ties by number favour none."""
     rng = generator(seed, run, player.label)
-    theta = rng.permutation(world.theta)
+    theta, kappa = rng.permutation(world.theta), world.kappa
     truth = {"theta": theta} if player.policy.name == "oracle" else {}
-    regret = np.empty(rounds.size)
-    play(player.policy.start(theta.size, world.kappa, **player.parameters, **truth), theta, world.kappa, rounds, rng, regret)
-    return regret
+    state = player.policy.start(theta.size, kappa, **player.parameters, **truth)
+    loop = play.py_func if isinstance(state, PlainState) else play
+    action, clicked = np.arange(kappa.size), np.zeros(kappa.size, np.bool_)
+    regret, displays = np.empty(rounds.size), np.zeros((theta.size, kappa.size), np.int64)
+    loop(state, theta, kappa, best_reward(world), rounds, rng, action, clicked, regret, displays)
+    return regret, displays[np.argsort(-theta, kind="stable")]
 
 
 def simulate(
@@ -54,27 +74,31 @@ def simulate(
     chosen: NDArray[np.int64],
     rounds: NDArray[np.int64],
     seed: int,
-    threads: int,
-    advance: Callable[[int], None],
-) -> NDArray[np.float64]:
-    """regret[run, checkpoint] of every run; `advance` is told how many runs are done."""
+    *,
+    threads: int = 1,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Played:
+    """Play run after run: run i on worlds[chosen[i]], to the last of `rounds`. `advance` is told how many rounds are done."""
     regret = np.empty((chosen.size, rounds.size))
+    displays = [np.zeros((world.theta.size, world.kappa.size), np.int64) for world in worlds]
 
-    def one(run: int) -> None:
-        regret[run] = regret_of_run(player, worlds[chosen[run]], rounds, seed, run)
+    def one(run: int) -> NDArray[np.int64]:
+        regret[run], shown = play_run(player, worlds[chosen[run]], rounds, seed, run)
+        return shown
 
     with ThreadPoolExecutor(threads) as pool:
-        for done, _ in enumerate(_in_order(pool, one, chosen.size), start=1):
-            advance(done)
-    return regret
+        for run, shown in enumerate(_in_order(pool, one, chosen.size)):
+            displays[chosen[run]] += shown
+            advance((run + 1) * int(rounds[-1]))
+    return Played(regret, displays)
 
 
-def _in_order(pool: ThreadPoolExecutor, task: Callable[[int], None], n: int) -> Iterator[None]:
-    """Run a task for 0 to n - 1; what is still waiting is dropped when something goes wrong."""
+def _in_order(pool: ThreadPoolExecutor, task: Callable[[int], NDArray[np.int64]], n: int) -> Iterator[NDArray[np.int64]]:
+    """The results of a task for 0 to n - 1; what is still waiting is dropped when something goes wrong."""
     futures = [pool.submit(task, number) for number in range(n)]
     try:
-        for future in futures:
-            yield future.result()
+        for number in range(n):
+            yield futures[number].result()
     finally:
         for future in futures:
             future.cancel()

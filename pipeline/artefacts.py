@@ -154,6 +154,43 @@ def regret(experiment: str) -> Artefact:
     )
 
 
+def displays(experiment: str) -> Artefact:
+    """Where each policy of an experiment showed the arms, ranked by theta, in all runs and rounds."""
+    return Artefact(
+        f"displays/{experiment}",
+        {"policy": pa.string(), "query_id": ID, "rank": pa.int32(), "position": pa.int8(), "displays": pa.int64()},
+        key=("policy", "query_id", "rank", "position"),
+        made_by=f"pbm simulate --experiment {experiment}",
+        made_from=(f"simulations/{experiment}",),
+    )
+
+
+def bounds(experiment: str) -> Artefact:
+    """What regret is bounded by in the worlds of an experiment, as constants c of c log T."""
+    constants = ("multiple_play", "weighted_cascade", "pie_upper", "ucb_upper")
+    return Artefact(
+        f"bounds/{experiment}",
+        {
+            "query_id": ID,
+            "runs": pa.int64(),
+            "lower_bound": pa.float64(),
+            "exploring_positions": INTEGERS,  # of each arm that is not among the L best
+            **dict.fromkeys(constants, pa.float64()),
+        },
+        key=("query_id",),
+        made_by=f"pbm simulate --experiment {experiment}",
+        made_from=(f"simulations/{experiment}",),
+    )
+
+
+def of_experiment(experiment: str, workspace: Path) -> dict[str, Artefact]:
+    """The artefacts of an experiment as they are in the workspace, by the folder they are in."""
+    runs = simulations(experiment, from_models=False)
+    if runs.path(workspace).is_file() and "models" in provenance(runs, workspace)["inputs"]:
+        runs = simulations(experiment, from_models=True)
+    return {each.name.split("/")[0]: each for each in (runs, regret(experiment), displays(experiment), bounds(experiment))}
+
+
 ALL = (TRUTH, COUNTS, REJECTS, MATRICES, DIAGNOSTICS, MODELS)  # and the simulations, which are named by their experiment
 
 

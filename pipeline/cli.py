@@ -268,7 +268,7 @@ def simulate(
     """Play the policies, and keep their regret.
 
     The default is the paper's real-data experiment: 2,000 runs of 10,000 rounds, each on a query drawn from models.parquet, the
-    same for every policy. Writes simulations/NAME.parquet and regret/NAME.parquet.
+    same for every policy. Writes simulations/, regret/, displays/ and bounds/NAME.parquet.
     """
     from pipeline.log.scanning import cores
     from pipeline.stages import simulate as stage
@@ -291,13 +291,20 @@ def policies(as_json: AsJson = False) -> None:
     """List the policies and their parameters."""
     from bandits.policies import POLICIES
 
-    rows = {policy.name: {"summary": policy.summary, "parameters": dict(policy.parameters)} for policy in POLICIES.values()}
     if as_json:
+        rows = {
+            policy.name: {
+                "summary": policy.summary,
+                "parameters": {name: parameter._asdict() for name, parameter in policy.parameters.items()},
+            }
+            for policy in POLICIES.values()
+        }
         typer.echo(json.dumps(rows))
         return
     for policy in POLICIES.values():
-        takes = ", ".join(f"{name}={value:g}" for name, value in policy.parameters.items())
-        typer.echo(f"{policy.name + (f'({takes})' if takes else ''):<32}{policy.summary}")
+        typer.echo(f"{policy.name:<14}{policy.summary}")
+        for name, parameter in policy.parameters.items():
+            typer.echo(f"{'':<14}  {f'{name}={parameter.default:g}':<11} {parameter.meaning}")
 
 
 @command
@@ -317,7 +324,8 @@ def show(
     artefact: Annotated[
         str,
         typer.Argument(
-            help="counts, rejects, matrices, diagnostics, models, truth, simulations/NAME, regret/NAME.", metavar="ARTEFACT"
+            help="counts, rejects, matrices, diagnostics, models, truth, or simulations/, regret/, displays/, bounds/NAME.",
+            metavar="ARTEFACT",
         ),
     ],
     rows: Annotated[int, typer.Option(min=1, help="So many rows at most (--json has all).")] = 50,

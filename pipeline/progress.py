@@ -17,14 +17,24 @@ def progress(what: str, total: int, *, unit: str = "bytes") -> Iterator[Advance]
     from rich.progress import (
         BarColumn,
         DownloadColumn,
-        MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
+    from rich.text import Text
 
-    columns = [DownloadColumn(), TransferSpeedColumn()] if unit == "bytes" else [MofNCompleteColumn(), TextColumn(unit)]
+    class Count(ProgressColumn):
+        """How much of how much is done, and how fast, in millions where there are some."""
+
+        def render(self, task: Task) -> Text:
+            scale, of = (1e6, f"million {unit}") if total >= 1e6 else (1, unit)
+            done, speed = (f"{(value or 0) / scale:,.{1 if scale > 1 else 0}f}" for value in (task.completed, task.speed))
+            return Text(f"{done} of {total / scale:,.0f} {of}, {speed} a second")
+
+    columns = [DownloadColumn(), TransferSpeedColumn()] if unit == "bytes" else [Count()]
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),

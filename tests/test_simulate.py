@@ -63,6 +63,22 @@ def test_the_papers_own_worlds_need_no_models(experiment: str, tmp_path: Path, p
     assert pbm("show", f"regret/{experiment}", "-w", tmp_path).code == 0
 
 
+def test_where_displays_went_and_what_bounds_regret_is_kept(tmp_path: Path, pbm: Pbm) -> None:
+    models = model_file(tmp_path / "models.parquet")
+    assert pbm("simulate", "-w", tmp_path, "--models", models, *SHORT, "--policies", "oracle,uniform").code == 0
+    kept = artefacts.of_experiment("kdd", tmp_path)
+    shown = artefacts.read(kept["displays"], tmp_path)
+    by_policy = shown.group_by("policy", "position").agg(pl.col("displays").sum())
+    assert by_policy["displays"].to_list() == [6 * 200] * 4  # every position of every round shows something
+    best = shown.filter(pl.col("policy") == "oracle", pl.col("rank") == pl.col("position"))
+    assert best["displays"].sum() == 2 * 6 * 200  # the best arm first, the second second
+    bounds = artefacts.read(kept["bounds"], tmp_path)
+    assert bounds["runs"].sum() == 6
+    assert set(bounds["lower_bound"]) == {lower_bound(world([0.3, 0.2, 0.1], [1.0, 0.5]))}
+    for name in ("displays/kdd", "bounds/kdd", "simulations/kdd", "regret/kdd"):
+        assert pbm("show", name, "-w", tmp_path).code == 0
+
+
 def test_simulations_of_other_models_are_refused(default_workspace: Path, pbm: Pbm) -> None:
     for command in (
         ("count", default_workspace / "raw" / "training.txt"),
@@ -90,7 +106,10 @@ def test_policies_are_read_with_their_parameters() -> None:
     [
         ("pbm-pi", "there is no policy 'pbm-pi'; did you mean 'pbm-pie'?"),
         ("pbm-pie(eps=1)", "the policy pbm-pie has no parameter 'eps'; there are epsilon, horizon"),
-        ("pbm-ts(epsilon=1)", "the policy pbm-ts has no parameter 'epsilon'; it takes none"),
+        ("pbm-ts(epsilon=1)", "the policy pbm-ts has no parameter 'epsilon'; there are alpha, beta"),
+        ("uniform(epsilon=1)", "the policy uniform has no parameter 'epsilon'; it takes none"),
+        ("pbm-ts(alpha=0.5)", "alpha of pbm-ts is 0.5, expected a number from 1 on"),
+        ("pbm-pie(epsilom=1)", "the policy pbm-pie has no parameter 'epsilom'; did you mean 'epsilon'?"),
         ("pbm-ucb(epsilon=much)", "epsilon of pbm-ucb is 'much', expected a number"),
         ("pbm-ucb(epsilon=-1)", "epsilon of pbm-ucb is -1, expected a number from 0 on"),
         ("pbm-ucb(epsilon=nan)", "epsilon of pbm-ucb is nan, expected a number from 0 on"),
@@ -137,8 +156,8 @@ def test_what_cannot_be_played_is_refused(tmp_path: Path, pbm: Pbm) -> None:
 
 
 def test_the_lists_name_everything(pbm: Pbm) -> None:
-    assert [line.split("(")[0].split()[0] for line in pbm("policies").out.splitlines()] == [
+    assert [line.split()[0] for line in pbm("policies").out.splitlines() if not line.startswith(" ")] == [
         *("pbm-ucb", "pbm-pie", "pbm-ts", "bc-mp-ts", "rba-kl-ucb", "pbm-kl-ucb", "oracle", "uniform"),
     ]
     assert list(json.loads(pbm("experiments", "--json").out)) == ["kdd", "synthetic", "high-theta"]
-    assert json.loads(pbm("policies", "--json").out)["pbm-pie"]["parameters"] == {"epsilon": 0.0, "horizon": 0.0}
+    assert list(json.loads(pbm("policies", "--json").out)["pbm-pie"]["parameters"]) == ["epsilon", "horizon"]

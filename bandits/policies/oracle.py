@@ -29,4 +29,4 @@ def observe(state, action, clicked):
 
 
 register(OracleState, choose, observe)
-POLICY = Policy("oracle", "knows theta: the yardstick of no regret", start, {})
+POLICY = Policy("oracle", "knows theta: the yardstick of no regret", start)

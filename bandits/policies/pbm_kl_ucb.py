@@ -7,31 +7,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bandits.play import register
-from bandits.policies.policy import Kappa, Policy
+from bandits.policies.policy import EPSILON, Kappa, Policy
 from bandits.ranking import top
-from bandits.region import challenges, upper
-from bandits.tally import Tally, empty, record, show_in_turn
+from bandits.region import ROUNDING, Region, learn, look_at, nothing_seen, reaches, upper
+from bandits.tally import show_in_turn
 
 
 class PbmKlUcbState(NamedTuple):
-    kappa: NDArray[np.float64]
-    tally: Tally
+    region: Region
     indices: NDArray[np.float64]
-    guesses: NDArray[np.float64]  # the last index of each arm, where Newton starts
     epsilon: float
 
 
 def start(n_arms: int, kappa: Kappa, *, epsilon: float) -> PbmKlUcbState:
-    return PbmKlUcbState(kappa, empty(n_arms, kappa.size), np.empty(n_arms), np.full(n_arms, 0.5), epsilon)
+    return PbmKlUcbState(nothing_seen(n_arms, kappa), np.empty(n_arms), epsilon)
 
 
 def choose(state, t, rng, action):
     """The L arms with the largest U_k(t, (1 + epsilon) log t) of Eq. 7. Of equal indices the lower arm number comes first.
 
-    The last list's arms are looked at first: then most others are seen not to reach the last of them, by one evaluation of the
-    cost instead of a root, and their index is set to minus infinity.
+    The last list's arms are looked at first: then most others are seen not to reach the last of them, which takes no root, and
+    their index is set to minus infinity.
     """
-    tally = state.tally
     n_arms = state.indices.size
     if t <= n_arms:
         show_in_turn(t, n_arms, action)
@@ -42,19 +39,20 @@ def choose(state, t, rng, action):
         state.indices[k] = -math.inf
     for l in range(action.size):
         k = action[l]
-        state.indices[k] = upper(tally.clicks[k], tally.displays[k], state.kappa, delta, state.guesses[k])
-        state.guesses[k] = state.indices[k]
+        state.indices[k] = upper(state.region, k, delta)
         bar = min(bar, state.indices[k])
+    log_bar = look_at(state.region, bar)
     for k in range(n_arms):
-        if state.indices[k] == -math.inf and challenges(tally.clicks[k], tally.displays[k], state.kappa, bar, delta):
-            state.indices[k] = upper(tally.clicks[k], tally.displays[k], state.kappa, delta, state.guesses[k])
-            state.guesses[k] = state.indices[k]
+        if state.indices[k] == -math.inf and reaches(state.region, k, log_bar, delta + ROUNDING):
+            state.indices[k] = upper(state.region, k, delta)
+            look_at(state.region, bar)
     top(state.indices, action)
 
 
 def observe(state, action, clicked):
-    record(state.tally, action, clicked)
+    for l in range(action.size):
+        learn(state.region, action[l], l, clicked[l])
 
 
 register(PbmKlUcbState, choose, observe)
-POLICY = Policy("pbm-kl-ucb", "optimism with PBM-PIE's confidence region (the paper's conclusion)", start, {"epsilon": 0.0})
+POLICY = Policy("pbm-kl-ucb", "optimism with PBM-PIE's confidence region (the paper's conclusion)", start, {"epsilon": EPSILON})

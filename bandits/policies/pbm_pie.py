@@ -7,23 +7,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bandits.play import register
-from bandits.policies.policy import Kappa, Policy
+from bandits.policies.policy import EPSILON, Kappa, Parameter, Policy
 from bandits.ranking import top
-from bandits.region import challenges
-from bandits.tally import Tally, empty, record, seen, show_in_turn
+from bandits.region import Region, learn, look_at, nothing_seen, reaches
+from bandits.tally import show_in_turn
 
 
 class PbmPieState(NamedTuple):
-    kappa: NDArray[np.float64]
-    tally: Tally
-    estimate: NDArray[np.float64]
+    region: Region
+    estimate: NDArray[np.float64]  # S_k / N~_k
     explorable: NDArray[np.int64]
     epsilon: float
-    horizon: float  # 0: delta follows log t, and no horizon is needed
+    horizon: float  # 0: delta follows log t
 
 
 def start(n_arms: int, kappa: Kappa, *, epsilon: float, horizon: float) -> PbmPieState:
-    return PbmPieState(kappa, empty(n_arms, kappa.size), np.empty(n_arms), np.empty(n_arms, np.int64), epsilon, horizon)
+    return PbmPieState(nothing_seen(n_arms, kappa), np.empty(n_arms), np.empty(n_arms, np.int64), epsilon, horizon)
 
 
 def choose(state, t, rng, action):
@@ -33,25 +32,23 @@ def choose(state, t, rng, action):
     algorithm has delta = (1 + epsilon) log T, the theorem (1 + epsilon) log t: the default here; `horizon` gives the other.
     The coin is tossed first, as B(t) is needed only on its heads. Ties of estimates: the lower arm number leads.
     """
-    tally = state.tally
     n_arms = state.estimate.size
     if t <= n_arms:
         show_in_turn(t, n_arms, action)
         return
-    for k in range(n_arms):
-        state.estimate[k] = tally.arm_clicks[k] / seen(tally, state.kappa, k)
     top(state.estimate, action)
     if rng.random() >= 0.5:
         return
     last = action.size - 1
     bar = state.estimate[action[last]]
-    delta = (1.0 + state.epsilon) * math.log(state.horizon if state.horizon > 0.0 else float(t))
+    log_bar = look_at(state.region, bar) if bar > 0.0 else 0.0
+    delta = (1.0 + state.epsilon) * math.log(state.horizon if state.horizon > 0.0 else t)
     n = 0
     for k in range(n_arms):
         leads = False
         for l in range(action.size):
             leads = leads or action[l] == k
-        if not leads and challenges(tally.clicks[k], tally.displays[k], state.kappa, bar, delta):
+        if not leads and (bar <= 0.0 or reaches(state.region, k, log_bar, delta)):
             state.explorable[n] = k
             n += 1
     if n > 0:
@@ -59,10 +56,15 @@ def choose(state, t, rng, action):
 
 
 def observe(state, action, clicked):
-    record(state.tally, action, clicked)
+    tally = state.region.tally
+    for l in range(action.size):
+        k = action[l]
+        learn(state.region, k, l, clicked[l])
+        state.estimate[k] = tally.arm_clicks[k] / tally.seen[k]
 
 
+HORIZON = Parameter(0.0, "T of delta = (1 + epsilon) log T, as in the algorithm's box; 0 for log t, as in the theorem")
 register(PbmPieState, choose, observe)
 POLICY = Policy(
-    "pbm-pie", "explores at the last position, by the paper's region (Eq. 7)", start, {"epsilon": 0.0, "horizon": 0.0}
+    "pbm-pie", "explores at the last position, by the paper's region (Eq. 7)", start, {"epsilon": EPSILON, "horizon": HORIZON}
 )

@@ -6,56 +6,62 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bandits.kl import kl, kl_upper
 from bandits.play import register
-from bandits.policies.policy import Kappa, Policy
+from bandits.policies.policy import EPSILON, Kappa, Policy
+from bandits.region import ROUNDING, Region, learn, look_at, nothing_seen, reaches, upper
 from bandits.tally import show_in_turn
 
 
 class RbaKlUcbState(NamedTuple):
-    rewards: NDArray[np.int64]  # [L, K]: of each position's bandit
-    pulls: NDArray[np.int64]  # [L, K]
-    picks: NDArray[np.int64]  # [L]: what each bandit wanted in this round, and, before that, in the last one
+    region: Region  # row l K + k: arm k as the bandit of position l sees it, examined for certain
+    pick: NDArray[np.int64]  # [L]: the row that each bandit wants in this round
+    indices: NDArray[np.float64]  # [L K]: as last found; where to look for the largest one first
+    n_arms: int
     epsilon: float
 
 
 def start(n_arms: int, kappa: Kappa, *, epsilon: float) -> RbaKlUcbState:
-    grid = (kappa.size, n_arms)
-    return RbaKlUcbState(np.zeros(grid, np.int64), np.zeros(grid, np.int64), np.zeros(kappa.size, np.int64), epsilon)
+    region = nothing_seen(kappa.size * n_arms, np.ones(1))
+    return RbaKlUcbState(region, np.zeros(kappa.size, np.int64), np.zeros(kappa.size * n_arms), n_arms, epsilon)
 
 
 def choose(state, t, rng, action):
     """Top down, each bandit picks the arm with the largest q such that M_k d(mean_k, q) <= (1 + epsilon) log t.
 
-    If its pick is shown higher up already, an arm drawn uniformly from those not shown takes the place. An arm beats the best
-    index so far if and only if its mean is above it or M_k d(mean_k, best) <= budget: a root is found only then. The last
-    winner goes first, as it mostly wins again. Of equal indices the one found earlier stays.
+    Of equal indices the lower arm number wins. If its pick is shown higher up already, an arm drawn uniformly from those not
+    shown takes the place. A root is found for the last winner, for the arm whose index was largest when it was last found, and
+    for those that reach it.
     """
-    n_arms = state.pulls.shape[1]
+    n_arms = state.n_arms
     if t <= n_arms:
         show_in_turn(t, n_arms, action)
         for l in range(action.size):
-            state.picks[l] = action[l]
+            state.pick[l] = l * n_arms + action[l]
         return
-    budget = (1.0 + state.epsilon) * math.log(t)
+    delta = (1.0 + state.epsilon) * math.log(t)
     for l in range(action.size):
-        winner = state.picks[l]
-        pulls = state.pulls[l, winner]
-        best = kl_upper(state.rewards[l, winner] / pulls, budget / pulls)
-        for k in range(n_arms):
-            if k == winner:
-                continue
-            pulls = state.pulls[l, k]
-            mean = state.rewards[l, k] / pulls
-            if mean > best or pulls * kl(mean, best) <= budget:
-                index = kl_upper(mean, budget / pulls)
-                if index > best:  # and not only by the rounding of the test
-                    winner, best = k, index
-        state.picks[l] = winner
+        indices, last = state.indices, state.pick[l]
+        indices[last] = upper(state.region, last, delta)
+        first = last
+        for row in range(l * n_arms, (l + 1) * n_arms):
+            if indices[row] > indices[first]:
+                first = row
+        if first != last:
+            indices[first] = upper(state.region, first, delta)
+        pick = first
+        log_best = look_at(state.region, indices[pick])
+        for row in range(l * n_arms, (l + 1) * n_arms):
+            if row != first and reaches(state.region, row, log_best, delta + ROUNDING):
+                if row != last:
+                    indices[row] = upper(state.region, row, delta)
+                if indices[row] > indices[pick] or (indices[row] == indices[pick] and row < pick):
+                    pick = row
+                log_best = look_at(state.region, indices[pick])
+        state.pick[l] = pick
+        action[l] = pick - l * n_arms
         shown = False
         for m in range(l):
-            shown = shown or action[m] == winner
-        action[l] = winner
+            shown = shown or action[m] == action[l]
         if shown:
             skip = int(rng.random() * (n_arms - l))
             for k in range(n_arms):
@@ -72,11 +78,9 @@ def choose(state, t, rng, action):
 def observe(state, action, clicked):
     """Each bandit learns about its own pick: a click if that was shown and clicked, 0 if another arm took its place."""
     for l in range(action.size):
-        k = state.picks[l]
-        state.pulls[l, k] += 1
-        if action[l] == k and clicked[l]:
-            state.rewards[l, k] += 1
+        shown = state.pick[l] == l * state.n_arms + action[l]
+        learn(state.region, state.pick[l], 0, shown and clicked[l])
 
 
 register(RbaKlUcbState, choose, observe)
-POLICY = Policy("rba-kl-ucb", "ranked bandits, a KL-UCB at every position (Radlinski et al. 2008)", start, {"epsilon": 0.0})
+POLICY = Policy("rba-kl-ucb", "ranked bandits, a KL-UCB at every position (Radlinski et al. 2008)", start, {"epsilon": EPSILON})

@@ -30,4 +30,4 @@ def observe(state, action, clicked):
 
 
 register(UniformState, choose, observe)
-POLICY = Policy("uniform", "a random list: the yardstick of no learning", start, {})
+POLICY = Policy("uniform", "a random list: the yardstick of no learning", start)

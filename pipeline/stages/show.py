@@ -14,9 +14,7 @@ def show(workspace: Path, name: str, columns: list[str]) -> pl.DataFrame:
     """The rows of the artefact called `name`, of all columns or the given ones."""
     known = {artefact.name.split("/")[-1]: artefact for artefact in artefacts.ALL}
     for experiment in EXPERIMENTS:
-        from_models = _made_from_models(workspace, experiment)
-        played = (artefacts.simulations(experiment, from_models=from_models), artefacts.regret(experiment))
-        known |= {artefact.name: artefact for artefact in played}
+        known |= {each.name: each for each in artefacts.of_experiment(experiment, workspace).values()}
     name = name.removesuffix(".parquet").removeprefix("raw/")
     if name not in known:
         raise DataError(f"there is no artefact {name!r}{near(name, known)}")
@@ -25,11 +23,3 @@ def show(workspace: Path, name: str, columns: list[str]) -> pl.DataFrame:
         if column not in rows.columns:
             raise DataError(f"{name} has no column {column!r}{near(column, rows.columns)}")
     return rows.select(columns) if columns else rows
-
-
-def _made_from_models(workspace: Path, experiment: str) -> bool:
-    """Whether the simulations that are there were played on the workspace's models."""
-    artefact = artefacts.simulations(experiment, from_models=False)
-    return artefact.path(workspace).is_file() and isinstance(
-        artefacts.provenance(artefact, workspace)["inputs"].get("models"), str
-    )

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bandits.bounds import lower_bound
+from bandits import bounds
 from bandits.policies import POLICIES
-from bandits.simulate import Player, checkpoints, simulate, worlds_of_runs
+from bandits.simulate import Played, Player, checkpoints, player, simulate, worlds_of_runs
 from bandits.world import World, WorldError, world
 from pipeline import artefacts, saving
-from pipeline.artefacts import MODELS, Provenance, regret, simulations
+from pipeline.artefacts import MODELS, Provenance
 from pipeline.errors import ArtefactError, DataError
 from pipeline.experiments import EXPERIMENTS, Experiment
 from pipeline.near import near
@@ -72,15 +72,14 @@ def players(specs: str) -> list[Player]:
                 given[key] = float(value)
             except ValueError:
                 raise DataError(f"{key} of {name} is {value!r}, expected a number") from None
-            if not 0 <= given[key] < np.inf:
-                raise DataError(f"{key} of {name} is {value}, expected a number from 0 on")
-        label = name + (f"({', '.join(f'{key}={given[key]:g}' for key in sorted(given))})" if given else "")
-        found.append(Player(policy, {**policy.parameters, **given}, label))
-    labels = [player.label for player in found]
+            if not policy.parameters[key].least <= given[key] < np.inf:
+                raise DataError(f"{key} of {name} is {value}, expected a number from {policy.parameters[key].least:g} on")
+        found.append(player(policy, **given))
+    labels = [each.label for each in found]
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice:
         raise DataError(f"the policy {twice} is named twice")
-    return sorted(found, key=lambda player: player.label)
+    return sorted(found, key=lambda each: each.label)
 
 
 def worlds_of(experiment: Experiment, workspace: Path, models: Path | None) -> Worlds:
@@ -124,45 +123,47 @@ def run(
     threads: int,
     models: Path | None,
 ) -> list[Row]:
-    """Write `simulations/NAME.parquet` and `regret/NAME.parquet`."""
+    """Write what was played to `simulations/`, `regret/`, `displays/` and `bounds/NAME.parquet`, all of them together."""
     played = worlds_of(experiment, workspace, models)
     chosen = worlds_of_runs(len(played.worlds), runs, seed)
     rounds = checkpoints(horizon)
-    bounds = np.array([lower_bound(each) for each in played.worlds])[chosen].mean() * np.log(rounds)
+    bound = _bounds(played, chosen)
+    lower_bounds = np.average(bound["lower_bound"], weights=bound["runs"]) * np.log(rounds)
     from_models = not experiment.theta and models is None
-    inputs = {"models": artefacts.identity(models)} if models else {}
-    parameters = {"runs": runs, "horizon": horizon, "seed": seed, "policies": [player.label for player in named]}
+    inputs = {"--models": artefacts.identity(models)} if models else {}
+    parameters = {"runs": runs, "horizon": horizon, "seed": seed, "policies": [each.label for each in named]}
     table: list[Row] = []
-    summaries = []
+    summaries, shown = [], []
     with saving.saving(workspace) as save:
-        writer = save.writer(simulations(experiment.name, from_models=from_models))
+        writer = save.writer(artefacts.simulations(experiment.name, from_models=from_models))
         writer.origin = Provenance(parameters, inputs)
-        for player in named:
+        for each in named:
             start = time.perf_counter()
-            with progress(player.label, runs, unit="runs") as advance:
-                found = simulate(player, played.worlds, chosen, rounds, seed, threads, advance)
+            with progress(each.label, runs * horizon, unit="rounds") as advance:
+                found = simulate(each, played.worlds, chosen, rounds, seed, threads=threads, advance=advance)
             seconds = time.perf_counter() - start
-            writer.append(_rows(player.label, found, rounds, chosen, played.ids))
-            summary = summarised(player.label, found, rounds, bounds)
+            writer.append(_rows(each.label, found, rounds, chosen, played.ids))
+            summary = summarised(each.label, found.regret, rounds, lower_bounds)
             summaries.append(summary)
-            mean, std_error, p10, p90, bound = summary.drop("policy", "round").row(-1)
-            table.append(Row(player.label, mean, std_error, p10, p90, bound, seconds * threads * 1e6 / (runs * horizon)))
-        save.write(regret(experiment.name), pl.concat(summaries), Provenance(parameters, {}))
+            shown.append(_displays(each.label, found, played.ids))
+            mean, std_error, p10, p90, lower_bound = summary.drop("policy", "round").row(-1)
+            table.append(Row(each.label, mean, std_error, p10, p90, lower_bound, seconds * threads * 1e6 / (runs * horizon)))
+        save.write(artefacts.regret(experiment.name), pl.concat(summaries), Provenance(parameters, {}))
+        save.write(artefacts.displays(experiment.name), pl.concat(shown), Provenance(parameters, {}))
+        save.write(artefacts.bounds(experiment.name), bound, Provenance(parameters, {}))
     return table
 
 
-def _rows(
-    label: str, found: NDArray[np.float64], rounds: NDArray[np.int64], chosen: NDArray[np.int64], ids: list[Any]
-) -> pa.Table:
+def _rows(label: str, found: Played, rounds: NDArray[np.int64], chosen: NDArray[np.int64], ids: list[Any]) -> pa.Table:
     """The rows of `simulations/NAME.parquet` of one policy, in the order of the key."""
-    runs, n = found.shape
+    runs, n = found.regret.shape
     return pl.DataFrame(
         {
             "policy": pl.repeat(label, runs * n, eager=True),
             "run": np.repeat(np.arange(runs, dtype=np.int32), n),
             "query_id": pl.Series(ids).gather(np.repeat(chosen, n)),
             "round": np.tile(rounds, runs),
-            "regret": found.ravel(),
+            "regret": found.regret.ravel(),
         }
     ).to_arrow()
 
@@ -181,4 +182,45 @@ def summarised(label: str, found: NDArray[np.float64], rounds: NDArray[np.int64]
             "p90": p90,
             "lower_bound": bounds,
         }
+    )
+
+
+def _displays(label: str, found: Played, ids: list[Any]) -> pl.DataFrame:
+    """The rows of `displays/NAME.parquet` of one policy: the worlds that were played."""
+    frames = []
+    for query_id, shown in zip(ids, found.displays, strict=True):
+        n_arms, n_positions = shown.shape
+        frames.append(
+            pl.DataFrame(
+                {
+                    "policy": [label] * shown.size,
+                    "query_id": [query_id] * shown.size,
+                    "rank": np.repeat(np.arange(1, n_arms + 1, dtype=np.int32), n_positions),
+                    "position": np.tile(np.arange(1, n_positions + 1, dtype=np.int8), n_arms),
+                    "displays": shown.ravel(),
+                }
+            )
+        )
+    return pl.concat([frame for frame in frames if frame["displays"].sum() > 0])
+
+
+def _bounds(played: Worlds, chosen: NDArray[np.int64]) -> pl.DataFrame:
+    """The rows of `bounds/NAME.parquet`: every world that was played."""
+    runs = np.bincount(chosen, minlength=len(played.worlds))
+    return pl.DataFrame(
+        [
+            {
+                "query_id": query_id,
+                "runs": n,
+                "lower_bound": bounds.lower_bound(each),
+                "exploring_positions": bounds.exploring_positions(each).tolist(),
+                "multiple_play": bounds.multiple_play_bound(each),
+                "weighted_cascade": bounds.weighted_cascade_bound(each),
+                "pie_upper": bounds.pie_upper_bound(each),
+                "ucb_upper": bounds.ucb_upper_bound(each),
+            }
+            for query_id, each, n in zip(played.ids, played.worlds, runs.tolist(), strict=True)
+            if n
+        ],
+        schema_overrides={"exploring_positions": pl.List(pl.Int64)},
     )
