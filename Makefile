@@ -65,7 +65,8 @@ bench: install ## the speed and memory claims of the README, each as a ratio
 	$(BIN)/python -m benchmarks.parsing
 	$(BIN)/python -m benchmarks.starting
 	$(BIN)/python -m benchmarks.fitting
+	$(BIN)/python -m benchmarks.playing
 
 clean: ## remove what was made in the workspace, and the caches; keeps .venv
-	rm -rf "$$PBM_WORKSPACE"/{raw,simulations,regret} "$$PBM_WORKSPACE"/*.parquet benchmarks/scratch .pytest_cache .mypy_cache .ruff_cache
+	rm -rf "$$PBM_WORKSPACE"/{raw,simulations,regret,displays,bounds} "$$PBM_WORKSPACE"/*.parquet benchmarks/scratch .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

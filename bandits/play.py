@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numba.extending import overload
 
 from bandits.kernel import OPTIONS, kernel
@@ -67,3 +68,14 @@ def play(state, theta, kappa, best, checkpoints, rng, action, clicked, regret, d
             observe(state, action, clicked)
             total += best - reward
         regret[i] = total
+
+
+_play_uncached = njit(nogil=True, **OPTIONS)(play.py_func)
+
+
+def loop_of(state: Any) -> Callable[..., None]:
+    """The loop that plays this state: the cached one, or one compiled anew for a state that is defined outside this package.
+
+    numba's cache would want to import that module whenever it is read, by whatever program.
+    """
+    return play if type(state).__module__.startswith("bandits.") else _play_uncached

@@ -96,14 +96,22 @@ def test_a_second_start_compiles_nothing() -> None:
 
 
 def test_kernels_older_than_a_source_are_dropped(tmp_path: Path) -> None:
-    kernel, source = tmp_path / "__pycache__" / "x.nbi", tmp_path / "policy.py"
+    kernel, source, other = tmp_path / "__pycache__" / "x.nbi", tmp_path / "policy.py", tmp_path / "other.py"
     kernel.parent.mkdir()
-    for first, second, kept in ((kernel, source, False), (source, kernel, True)):
-        for moment, path in enumerate((first, second)):
-            path.write_text("")
-            os.utime(path, (moment, moment))
+    for path in (kernel, source, other):
+        path.write_text("")
+
+    def kept(**times: int) -> bool:
+        """After these times of the kernel, the source and the folder."""
+        kernel.write_text("")
+        for path, name in ((kernel, "kernel"), (source, "source"), (other, "source"), (tmp_path, "folder")):
+            os.utime(path, (times[name], times[name]))
         drop_stale_kernels(tmp_path)
-        assert kernel.exists() == kept
+        return kernel.exists()
+
+    assert kept(kernel=2, source=1, folder=1)
+    assert not kept(kernel=1, source=2, folder=1)
+    assert not kept(kernel=1, source=1, folder=2)  # something was added or removed
 
 
 @given(
