@@ -46,8 +46,7 @@ def _observe(state, action, clicked):
     return _OBSERVE.get(getattr(state, "instance_class", None))
 
 
-@kernel
-def play(state, theta, kappa, best, checkpoints, rng, action, clicked, regret, displays):
+def play_interpreted(state, theta, kappa, best, checkpoints, rng, action, clicked, regret, displays):
     """Play to the last checkpoint; regret[i] is the expected regret of the lists shown in rounds 1..checkpoints[i] (Eq. 1).
 
     Regret is summed from expected rewards kappa theta, not from the clicks drawn: the same mean, and far less noise. best: mu*;
@@ -70,10 +69,11 @@ def play(state, theta, kappa, best, checkpoints, rng, action, clicked, regret, d
         regret[i] = total
 
 
-_play_uncached = njit(nogil=True, **OPTIONS)(play.py_func)
+play = kernel(play_interpreted)
+_play_uncached = njit(nogil=True, **OPTIONS)(play_interpreted)
 
 
-def loop_of(state: Any) -> Callable[..., None]:
+def loop_of(state: Any) -> Any:
     """The loop that plays this state: the cached one, or one compiled anew for a state that is defined outside this package.
 
     numba's cache would want to import that module whenever it is read, by whatever program.

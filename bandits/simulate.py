@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bandits.plain import PlainState
-from bandits.play import loop_of, play
+from bandits.play import loop_of, play_interpreted
 from bandits.policies.policy import Policy
 from bandits.world import World, best_reward
 
@@ -61,7 +61,7 @@ def play_run(
     theta, kappa = rng.permutation(world.theta), world.kappa
     truth = {"theta": theta} if player.policy.name == "oracle" else {}
     state = player.policy.start(theta.size, kappa, **player.parameters, **truth)
-    loop = play.py_func if isinstance(state, PlainState) else loop_of(state)
+    loop = play_interpreted if isinstance(state, PlainState) else loop_of(state)
     action, clicked = np.arange(kappa.size), np.zeros(kappa.size, np.bool_)
     regret, displays = np.empty(rounds.size), np.zeros((theta.size, kappa.size), np.int64)
     loop(state, theta, kappa, best_reward(world), rounds, rng, action, clicked, regret, displays)
