@@ -102,38 +102,49 @@ def reaches(region, k, log_bar, delta):
 
 
 @kernel
-def upper(region, k, delta):
-    """The index U of arm k, by Newton's method to the second order, kept within a bracket. 1 for an arm never shown.
-
-    Where q <= theta_min or Phi(q) <= delta, U is at least q; elsewhere it is less. So [low, high] below closes on U, and on
-    theta_min if the set is empty, without looking for theta_min itself. A step from q to q (1 + r) solves
-    Phi - delta + q Phi' r + q^2 Phi'' r^2 / 2 = 0. The same counts give the same index to the last bit: ties are ties.
-    """
+def first_guess(region, k, delta):
+    """Where N~ (q - p)^2 / (2 q (1 - K q)) = delta, with p = S / N~ and K = N~ / N: Phi near its minimum, pooled."""
     seen = region.tally.seen[k]
     if seen == 0.0:
         return 1.0
-    # A first guess from N~ (q - p)^2 / (2 q (1 - K q)) = delta, where p = S / N~ and K = N~ / N: Phi near its minimum, pooled.
     p, weight, examined = region.tally.arm_clicks[k] / seen, 2.0 * delta / seen, seen / region.tally.arm_displays[k]
     inside = weight * (weight + 4.0 * p * (1.0 - p * examined))
-    q = (2.0 * p + weight + math.sqrt(max(inside, 0.0))) / (2.0 + 2.0 * weight * examined)
+    return (2.0 * p + weight + math.sqrt(max(inside, 0.0))) / (2.0 + 2.0 * weight * examined)
+
+
+@kernel
+def closer(region, k, delta, q):
+    """A step of Newton's method to the second order from q towards Phi = delta; 0 where there is none.
+
+    The step to q (1 + r) solves Phi - delta + q Phi' r + q^2 Phi'' r^2 / 2 = 0. Returned with whether U >= q: where q <=
+    theta_min or Phi(q) <= delta, it is; elsewhere it is less.
+    """
+    log_q = look_at(region, q)
+    rise = slope(region, k)
+    if rise <= 0.0:
+        return 0.0, True
+    excess = cost(region, k, log_q) - delta
+    inside = rise * rise - 2.0 * excess * curvature(region, k)
+    step = q - q * 2.0 * excess / (rise + math.sqrt(inside)) if inside > 0.0 else 0.0
+    return step, excess <= 0.0
+
+
+@kernel
+def upper(region, k, delta, guess):
+    """The index U of arm k, by steps from a guess, kept within a bracket. 1 for an arm never shown.
+
+    The bracket closes on U, and on theta_min if the set is empty, without looking for theta_min itself.
+    """
+    if region.tally.arm_displays[k] == 0:
+        return 1.0
     low, high = 0.0, 1.0
-    if q >= high:
-        q = 0.5 * (low + high)
+    q = guess if low < guess < high else 0.5
     for _ in range(BISECTIONS):
-        log_q = look_at(region, q)
-        rise = slope(region, k)
-        step = 0.0
-        if rise <= 0.0:
+        step, reached = closer(region, k, delta, q)
+        if reached:
             low = q
         else:
-            excess = cost(region, k, log_q) - delta
-            if excess > 0.0:
-                high = q
-            else:
-                low = q
-            inside = rise * rise - 2.0 * excess * curvature(region, k)
-            if inside > 0.0:
-                step = q - q * 2.0 * excess / (rise + math.sqrt(inside))
+            high = q
         if abs(step - q) <= max(CUBIC * min(q, 1.0 - q), PRECISION * q):
             return min(max(step, low), high)
         if low < step < high:

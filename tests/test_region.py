@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bandits.kl import kl
-from bandits.region import Region, cost, curvature, learn, look_at, nothing_seen, reaches, slope, upper
+from bandits.region import Region, cost, curvature, first_guess, learn, look_at, nothing_seen, reaches, slope, upper
 from tests.naive_policies import slow_cost, slow_kl, slow_kl_ucb, slow_upper
 
 
@@ -20,6 +20,10 @@ def region_of(clicks: Any, displays: Any, kappa: Any) -> Region:
         for i in range(n):
             learn(region, 0, l, i < s)
     return region
+
+
+def index_of(region: Region, k: int, delta: float) -> float:
+    return float(upper(region, k, delta, first_guess(region, k, delta)))
 
 
 @st.composite
@@ -61,14 +65,16 @@ def test_the_index_of_pie_is_scipys_root(state: Any) -> None:
     clicks, displays, kappa, delta = state
     theta_min, slow = slow_upper(clicks, displays, kappa, delta)
     tolerance = 1e-5 if slow == theta_min else 1e-7  # the minimum of a flat function is only found to the root of rounding
-    assert upper(region_of(clicks, displays, kappa), 0, delta) == pytest.approx(slow, abs=tolerance)
+    region = region_of(clicks, displays, kappa)
+    for guess in (first_guess(region, 0, delta), 0.5, slow, 0.001, 0.999):
+        assert upper(region, 0, delta, guess) == pytest.approx(slow, abs=tolerance)
 
 
 @given(st.integers(0, 40), st.integers(0, 4000), st.floats(1e-3, 50))
 def test_kl_ucb_is_the_index_of_one_position_that_is_always_examined(rewards: int, missed: int, budget: float) -> None:
     pulls = rewards + missed
     if pulls:
-        index = upper(region_of([rewards], [pulls], [1.0]), 0, budget)
+        index = index_of(region_of([rewards], [pulls], [1.0]), 0, budget)
         assert index == pytest.approx(slow_kl_ucb(rewards, pulls, budget), rel=1e-9, abs=1e-12)
 
 
@@ -87,7 +93,7 @@ def test_an_empty_region_has_its_least_costly_point_as_index() -> None:
     region = region_of([1000, 0], [1000, 1000], [1.0, 1.0])
     least = slow_cost([1000, 0], [1000, 1000], [1.0, 1.0], 0.5)
     assert least > 10
-    assert upper(region, 0, 10.0) == pytest.approx(0.5, abs=1e-9)
+    assert index_of(region, 0, 10.0) == pytest.approx(0.5, abs=1e-9)
     assert reaches(region, 0, look_at(region, 0.4999), 10.0)
     assert not reaches(region, 0, look_at(region, 0.5001), 10.0)
 
@@ -98,11 +104,11 @@ def test_equal_counts_have_equal_indices_to_the_last_bit() -> None:
     for k in (0, 1):
         for i in range(300):
             learn(region, k, i % 2, i % 7 == 0)
-    first = upper(region, 0, 6.0)
+    first = index_of(region, 0, 6.0)
     look_at(region, 0.123)
-    assert upper(region, 1, 6.0) == first
+    assert index_of(region, 1, 6.0) == first
 
 
 def test_an_arm_never_shown_can_be_anything() -> None:
-    assert upper(nothing_seen(1, np.array([1.0, 0.5])), 0, 0.5) == 1.0
+    assert index_of(nothing_seen(1, np.array([1.0, 0.5])), 0, 0.5) == 1.0
     assert math.isinf(slow_cost([1], [1], [1.0], 0.0))

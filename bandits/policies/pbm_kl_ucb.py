@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from bandits.play import register
 from bandits.policies.policy import EPSILON, Kappa, Policy
 from bandits.ranking import top
-from bandits.region import ROUNDING, Region, learn, look_at, nothing_seen, reaches, upper
+from bandits.region import ROUNDING, Region, first_guess, learn, look_at, nothing_seen, reaches, upper
 from bandits.tally import show_in_turn
 
 
@@ -26,8 +26,9 @@ def start(n_arms: int, kappa: Kappa, *, epsilon: float) -> PbmKlUcbState:
 def choose(state, t, rng, action):
     """The L arms with the largest U_k(t, (1 + epsilon) log t) of Eq. 7. Of equal indices the lower arm number comes first.
 
-    The last list's arms are looked at first: then most others are seen not to reach the last of them, which takes no root, and
-    their index is set to minus infinity.
+    Roots start from a guess that depends on the counts alone, so that equal counts tie to the last bit. The last list's arms
+    are looked at first: then most others are seen not to reach the last of them, which takes no root, and their index is set
+    to minus infinity.
     """
     n_arms = state.indices.size
     if t <= n_arms:
@@ -39,12 +40,12 @@ def choose(state, t, rng, action):
         state.indices[k] = -math.inf
     for l in range(action.size):
         k = action[l]
-        state.indices[k] = upper(state.region, k, delta)
+        state.indices[k] = upper(state.region, k, delta, first_guess(state.region, k, delta))
         bar = min(bar, state.indices[k])
     log_bar = look_at(state.region, bar)
     for k in range(n_arms):
         if state.indices[k] == -math.inf and reaches(state.region, k, log_bar, delta + ROUNDING):
-            state.indices[k] = upper(state.region, k, delta)
+            state.indices[k] = upper(state.region, k, delta, first_guess(state.region, k, delta))
             look_at(state.region, bar)
     top(state.indices, action)
 

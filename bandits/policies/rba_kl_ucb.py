@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bandits.play import register
 from bandits.policies.policy import EPSILON, Kappa, Policy
-from bandits.region import ROUNDING, Region, learn, look_at, nothing_seen, reaches, upper
+from bandits.region import ROUNDING, Region, closer, learn, look_at, nothing_seen, reaches, upper
 from bandits.tally import show_in_turn
 
 
@@ -22,15 +22,15 @@ class RbaKlUcbState(NamedTuple):
 
 def start(n_arms: int, kappa: Kappa, *, epsilon: float) -> RbaKlUcbState:
     region = nothing_seen(kappa.size * n_arms, np.ones(1))
-    return RbaKlUcbState(region, np.zeros(kappa.size, np.int64), np.zeros(kappa.size * n_arms), n_arms, epsilon)
+    return RbaKlUcbState(region, np.zeros(kappa.size, np.int64), np.full(kappa.size * n_arms, 0.5), n_arms, epsilon)
 
 
 def choose(state, t, rng, action):
     """Top down, each bandit picks the arm with the largest q such that M_k d(mean_k, q) <= (1 + epsilon) log t.
 
-    Of equal indices the lower arm number wins. If its pick is shown higher up already, an arm drawn uniformly from those not
-    shown takes the place. A root is found for the last winner, for the arm whose index was largest when it was last found, and
-    for those that reach it.
+    Arms that a bandit has seen the same of tie, and the lower number wins. If its pick is shown higher up already, an arm drawn
+    uniformly from those not shown takes the place. The largest index is mostly that of the arm whose index was largest when
+    it was last found, the last pick's having moved on: its root is found from there, and those of arms that reach it.
     """
     n_arms = state.n_arms
     if t <= n_arms:
@@ -40,21 +40,25 @@ def choose(state, t, rng, action):
         return
     delta = (1.0 + state.epsilon) * math.log(t)
     for l in range(action.size):
-        indices, last = state.indices, state.pick[l]
-        indices[last] = upper(state.region, last, delta)
-        first = last
-        for row in range(l * n_arms, (l + 1) * n_arms):
+        indices, clicks, missed = state.indices, state.region.tally.arm_clicks, state.region.tally.missed
+        last = state.pick[l]
+        indices[last] = closer(state.region, last, delta, indices[last])[0]
+        first = l * n_arms
+        for row in range(l * n_arms + 1, (l + 1) * n_arms):
             if indices[row] > indices[first]:
                 first = row
-        if first != last:
-            indices[first] = upper(state.region, first, delta)
+        indices[first] = upper(state.region, first, delta, indices[first])
         pick = first
         log_best = look_at(state.region, indices[pick])
         for row in range(l * n_arms, (l + 1) * n_arms):
-            if row != first and reaches(state.region, row, log_best, delta + ROUNDING):
-                if row != last:
-                    indices[row] = upper(state.region, row, delta)
-                if indices[row] > indices[pick] or (indices[row] == indices[pick] and row < pick):
+            if row == first or not reaches(state.region, row, log_best, delta + ROUNDING):
+                continue
+            if clicks[row] == clicks[pick] and missed[row, 0] == missed[pick, 0]:
+                indices[row] = indices[pick]
+                pick = min(row, pick)
+            else:
+                indices[row] = upper(state.region, row, delta, indices[row])
+                if indices[row] > indices[pick]:
                     pick = row
                 log_best = look_at(state.region, indices[pick])
         state.pick[l] = pick
