@@ -1,6 +1,6 @@
 # Everything a user types. `make` alone prints this list.
 .DEFAULT_GOAL := help
-.PHONY: help install data estimate simulate test test-lowest lint bench clean
+.PHONY: help install data estimate simulate report paper test test-lowest lint bench clean
 SHELL := /bin/bash
 
 PYTHON ?= python3
@@ -46,6 +46,22 @@ estimate: install ## CTR matrices with rank diagnostics, then the models: models
 simulate: install ## the paper's real-data experiment on the fitted models: simulations/kdd.parquet
 	$(PBM) simulate --seed $(SEED) $(if $(RUNS),--runs $(RUNS)) $(if $(HORIZON),--horizon $(HORIZON))
 
+report: install ## tables and figures of what the workspace has, on one page: report/index.html
+	$(PBM) report
+
+# A workspace of its own, so that the files of `make simulate` stay; it starts with the data and the models of this one.
+PAPERS_SIZE = --resume --workspace "$$PBM_WORKSPACE/paper" --seed $(SEED) --horizon $(or $(HORIZON),100000) $(if $(RUNS),--runs $(RUNS))
+
+paper: install ## every experiment at the paper's size (half an hour; stopped, it goes on from there), and the report: paper/
+	@test -f "$$PBM_WORKSPACE/models.parquet" || $(MAKE) data estimate
+	@mkdir -p "$$PBM_WORKSPACE/paper"
+	@for file in {counts,rejects,matrices,diagnostics,models}.parquet; do \
+		cmp -s "$$PBM_WORKSPACE/"{,paper/}"$$file" || cp -p "$$PBM_WORKSPACE/"{,paper/}"$$file" || exit 1; done
+	$(PBM) simulate --experiment synthetic $(PAPERS_SIZE)
+	$(PBM) simulate --experiment high-theta $(PAPERS_SIZE)
+	$(PBM) simulate --experiment kdd $(PAPERS_SIZE)
+	$(PBM) report --workspace "$$PBM_WORKSPACE/paper"
+
 test: install ## the tests
 	$(BIN)/pytest
 
@@ -68,5 +84,5 @@ bench: install ## the speed and memory claims of the README, each as a ratio
 	$(BIN)/python -m benchmarks.playing
 
 clean: ## remove what was made in the workspace, and the caches; keeps .venv
-	rm -rf "$$PBM_WORKSPACE"/{raw,simulations,regret,displays,bounds} "$$PBM_WORKSPACE"/*.parquet benchmarks/scratch .pytest_cache .mypy_cache .ruff_cache
+	rm -rf "$$PBM_WORKSPACE"/{raw,simulations,regret,displays,bounds,report,paper} "$$PBM_WORKSPACE"/*.parquet benchmarks/scratch .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -25,8 +25,13 @@ class Player(NamedTuple):
 def player(policy: Policy, **parameters: float) -> Player:
     """A policy as it plays: its defaults, but for these parameters."""
     values = {name: parameter.default for name, parameter in policy.parameters.items()}
-    given = ", ".join(f"{name}={parameters[name]:g}" for name in sorted(parameters))
+    given = ", ".join(f"{name}={shortest(parameters[name])}" for name in sorted(parameters))
     return Player(policy, {**values, **parameters}, f"{policy.name}({given})" if given else policy.name)
+
+
+def shortest(value: float) -> str:
+    """A number in the fewest letters that give it back."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def generator(seed: int, run: int, label: str) -> np.random.Generator:

@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import math
 import shutil
 import sys
 import time
@@ -262,25 +263,34 @@ def simulate(
             help="Play these models instead: parquet with query_id, theta, kappa (lists).", metavar="FILE", show_default=False
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Take what was played before with the same seed, runs, horizon and models; play the rest."),
+    ] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
 ) -> None:
     """Play the policies, and keep their regret.
 
     The default is the paper's real-data experiment: 2,000 runs of 10,000 rounds, each on a query drawn from models.parquet, the
-    same for every policy. Writes simulations/, regret/, displays/ and bounds/NAME.parquet.
+    same for every policy. Writes simulations/, regret/, displays/ and bounds/NAME.parquet. With --resume every policy is kept
+    as soon as it is through, so that a run that was stopped can go on; a change of a policy's code is not noticed.
     """
     from pipeline.log.scanning import cores
     from pipeline.stages import simulate as stage
 
     wanted = stage.experiment_named(experiment)
     named = stage.players(policies or ",".join(wanted.policies))
-    rows = stage.run(wanted, workspace, named, runs or wanted.runs, horizon or wanted.horizon, seed, threads or cores(), models)
-    if as_json:
-        typer.echo(json.dumps([row._asdict() for row in rows]))
-        return
+    game = stage.game_of(wanted, workspace, runs or wanted.runs, horizon or wanted.horizon, seed, models)
+    rows = (stage.resume if resume else stage.run)(game, named, threads or cores())
+    before = [row.policy for row in rows if math.isnan(row.microseconds_per_round)]
+    if before:
+        _note(f"taken from before: {', '.join(before)}")
     import polars as pl
 
+    if as_json:
+        typer.echo(json.dumps(pl.DataFrame(rows).fill_nan(None).to_dicts()))  # JSON has no NaN
+        return
     from pipeline.listing import listing
 
     typer.echo(listing(pl.DataFrame(sorted(rows, key=lambda row: row.mean_regret)), None)[0])
@@ -317,6 +327,29 @@ def experiments(as_json: AsJson = False) -> None:
         return
     for experiment in EXPERIMENTS.values():
         typer.echo(f"{experiment.name:<12}{experiment.summary} ({experiment.runs:,} runs of {experiment.horizon:,} rounds)")
+
+
+@command
+def report(
+    out: Annotated[Path | None, typer.Option(help="Where to write it.", show_default="WORKSPACE/report", metavar="DIR")] = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Put everything on one page: tables, figures, and which of the paper's claims hold.
+
+    Writes index.html, which needs nothing else, and every figure as SVG and PNG. What is missing is named there, with the command
+    that makes it.
+    """
+    from pipeline.stages.report import report as run
+
+    result = run(workspace, out or workspace / "report")
+    if as_json:
+        claims = [{**claim._asdict(), "verdict": claim.verdict.value} for claim in result.claims]
+        typer.echo(json.dumps({**result._asdict(), "page": str(result.page), "claims": _finite(claims)}))
+        return
+    typer.echo(_aligned([(claim.name, claim.verdict.value) for claim in result.claims]))
+    missing = f"; not shown, as they are missing: {', '.join(result.missing)}" if result.missing else ""
+    typer.echo(f"{result.page}: {result.figures} figures{missing}")
 
 
 @command
@@ -375,6 +408,15 @@ def _aligned(rows: list[tuple[str, Any]]) -> str:
     texts = [(name, f"{value:,}" if isinstance(value, int) else value) for name, value in rows]
     names, values = (max(len(text[i]) for text in texts) for i in (0, 1))
     return "\n".join(f"{name:<{names}}  {value:>{values}}" for name, value in texts)
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what JSON has no word for."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _note(text: str) -> None:

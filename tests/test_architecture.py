@@ -21,12 +21,16 @@ ALLOWED = {
     "pipeline.synthesis": {"pipeline.filter", "pipeline.log", "pipeline.published"},
     "pipeline.listing": set(),
     "pipeline.experiments": set(),
+    "pipeline.report": {
+        *("bandits", "estimation", "pipeline", "pipeline.artefacts", "pipeline.errors", "pipeline.experiments"),
+        *("pipeline.listing", "pipeline.published"),
+    },
     "estimation": set(),
     "bandits": set(),
     "pipeline.stages": {
         *("bandits", "estimation", "pipeline.experiments", "pipeline.near"),
         *("pipeline.artefacts", "pipeline.engines", "pipeline.errors", "pipeline.filter", "pipeline.formats"),
-        *("pipeline.log", "pipeline.progress", "pipeline.saving", "pipeline.synthesis"),
+        *("pipeline.log", "pipeline.progress", "pipeline.report", "pipeline.saving", "pipeline.synthesis"),
     },
     "pipeline.cli": {
         *("bandits", "pipeline.experiments", "pipeline.listing", "pipeline.log"),

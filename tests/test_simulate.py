@@ -99,6 +99,7 @@ def test_policies_are_read_with_their_parameters() -> None:
     found = players("pbm-ts, pbm-pie(epsilon=0.1, horizon=1000),pbm-pie")
     assert [player.label for player in found] == ["pbm-pie", "pbm-pie(epsilon=0.1, horizon=1000)", "pbm-ts"]
     assert found[1].parameters == {"epsilon": 0.1, "horizon": 1000.0}
+    assert players("pbm-ucb(epsilon=0.10000001)")[0].label == "pbm-ucb(epsilon=0.10000001)"  # not the label of another
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import re
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +23,12 @@ from pipeline.errors import ArtefactError, DataError
 from pipeline.experiments import EXPERIMENTS, Experiment
 from pipeline.near import near
 from pipeline.progress import progress
+from pipeline.stages import parts
+from pipeline.stages.parts import Game
 
 SPEC = re.compile(r"([\w-]+)(?:\(([^()]*)\))?")  # name, or name(parameter=value, ...)
 DECILES = (0.1, 0.9)
+Keep = Callable[[str, Played], None]  # told what a policy played, by its label
 
 
 class Worlds(NamedTuple):
@@ -42,7 +47,7 @@ class Row(NamedTuple):
     p10: float
     p90: float
     lower_bound: float
-    microseconds_per_round: float  # over all threads
+    microseconds_per_round: float  # over all threads; NaN if it was not played now
 
 
 def experiment_named(name: str) -> Experiment:
@@ -110,62 +115,78 @@ def _foreign(path: Path) -> pl.DataFrame:
         raise ArtefactError(f"cannot read {path}: {error}; --models takes parquet with query_id, theta, kappa (lists)") from None
     if rows.width < 3 or any(rows[name].dtype.base_type() is not pl.List for name in ("theta", "kappa")):
         raise ArtefactError(f"{path}: expected the columns query_id, theta, kappa, the last two lists of numbers")
-    return rows
+    ids = rows["query_id"]
+    if ids.dtype.is_integer():
+        ids = ids.cast(pl.Int64, strict=False)  # null from 2^63 on
+    if ids.dtype not in (pl.Int64, pl.String) or ids.null_count() or ids.is_duplicated().any():
+        raise ArtefactError(f"{path}: expected a query_id of its own in each row, an integer below 2^63 or a text")
+    return rows.with_columns(ids)
 
 
-def run(
-    experiment: Experiment,
-    workspace: Path,
-    named: list[Player],
-    runs: int,
-    horizon: int,
-    seed: int,
-    threads: int,
-    models: Path | None,
-) -> list[Row]:
-    """Write what was played to `simulations/`, `regret/`, `displays/` and `bounds/NAME.parquet`, all of them together."""
+def game_of(experiment: Experiment, workspace: Path, runs: int, horizon: int, seed: int, models: Path | None) -> Game:
+    """What the policies of an experiment play."""
+    source = models or (None if experiment.theta else MODELS.path(workspace))
     played = worlds_of(experiment, workspace, models)
+    inputs = {"--models" if models else MODELS.name: artefacts.identity(source)} if source else {}
     chosen = worlds_of_runs(len(played.worlds), runs, seed)
-    rounds = checkpoints(horizon)
-    bound = _bounds(played, chosen)
-    lower_bounds = np.average(bound["lower_bound"], weights=bound["runs"]) * np.log(rounds)
-    from_models = not experiment.theta and models is None
-    inputs = {"--models": artefacts.identity(models)} if models else {}
-    parameters = {"runs": runs, "horizon": horizon, "seed": seed, "policies": [each.label for each in named]}
-    table: list[Row] = []
-    summaries, shown = [], []
-    with saving.saving(workspace) as save:
-        writer = save.writer(artefacts.simulations(experiment.name, from_models=from_models))
-        writer.origin = Provenance(parameters, inputs)
-        for each in named:
-            start = time.perf_counter()
-            with progress(each.label, runs * horizon, unit="rounds") as advance:
-                found = simulate(each, played.worlds, chosen, rounds, seed, threads=threads, advance=advance)
-            seconds = time.perf_counter() - start
-            writer.append(_rows(each.label, found, rounds, chosen, played.ids))
-            summary = summarised(each.label, found.regret, rounds, lower_bounds)
-            summaries.append(summary)
-            shown.append(_displays(each.label, found, played.ids))
-            mean, std_error, p10, p90, lower_bound = summary.drop("policy", "round").row(-1)
-            table.append(Row(each.label, mean, std_error, p10, p90, lower_bound, seconds * threads * 1e6 / (runs * horizon)))
-        save.write(artefacts.regret(experiment.name), pl.concat(summaries), Provenance(parameters, {}))
-        save.write(artefacts.displays(experiment.name), pl.concat(shown), Provenance(parameters, {}))
-        save.write(artefacts.bounds(experiment.name), bound, Provenance(parameters, {}))
+    parameters = {"runs": runs, "horizon": horizon, "seed": seed}
+    return Game(experiment.name, workspace, *played, chosen, checkpoints(horizon), parameters, inputs)
+
+
+def run(game: Game, named: list[Player], threads: int) -> list[Row]:
+    """Play the policies, and write `simulations/`, `regret/`, `displays/` and `bounds/NAME.parquet`."""
+    return _publish(game, named, threads, {}, lambda label, found: None)
+
+
+def resume(game: Game, named: list[Player], threads: int) -> list[Row]:
+    """The files and rows of `run`, but policies that were played before are taken from there, and took no time."""
+    labels = [each.label for each in named]
+    summaries = parts.published(game, labels)
+    if summaries is not None:
+        table = [_row(summaries.filter(policy=label), np.nan) for label in labels]
+    else:
+        # What is taken is kept as well: a kill while the files get their names could leave some of the old and some of the new.
+        table = _publish(game, named, threads, parts.taken(game, labels), partial(parts.keep, game))
+    parts.remove(game)
     return table
 
 
-def _rows(label: str, found: Played, rounds: NDArray[np.int64], chosen: NDArray[np.int64], ids: list[Any]) -> pa.Table:
-    """The rows of `simulations/NAME.parquet` of one policy, in the order of the key."""
-    runs, n = found.regret.shape
-    return pl.DataFrame(
-        {
-            "policy": pl.repeat(label, runs * n, eager=True),
-            "run": np.repeat(np.arange(runs, dtype=np.int32), n),
-            "query_id": pl.Series(ids).gather(np.repeat(chosen, n)),
-            "round": np.tile(rounds, runs),
-            "regret": found.regret.ravel(),
-        }
-    ).to_arrow()
+def _publish(game: Game, named: list[Player], threads: int, taken: Mapping[str, Played], keep: Keep) -> list[Row]:
+    """Write the experiment's files, all together, of what was taken and what is played now. `keep` is told of each policy."""
+    bound = _bounds(game)
+    lower_bounds = np.average(bound["lower_bound"], weights=bound["runs"]) * np.log(game.rounds)
+    parameters = {**game.parameters, "policies": [each.label for each in named]}
+    table: list[Row] = []
+    summaries, shown = [], []
+    with saving.saving(game.workspace) as save:
+        writer = save.writer(parts.simulations(game))
+        writer.origin = Provenance(parameters, game.inputs)
+        for each in named:
+            found, microseconds = (taken[each.label], np.nan) if each.label in taken else _play(game, each, threads)
+            keep(each.label, found)
+            writer.append(parts.simulation_rows(game, each.label, found).to_arrow())
+            summaries.append(summarised(each.label, found.regret, game.rounds, lower_bounds))
+            shown.append(parts.display_rows(game, each.label, found))
+            table.append(_row(summaries[-1], microseconds))
+        save.write(artefacts.regret(game.experiment), pl.concat(summaries), Provenance(parameters, {}))
+        save.write(artefacts.displays(game.experiment), pl.concat(shown), Provenance(parameters, {}))
+        save.write(artefacts.bounds(game.experiment), bound, Provenance(parameters, {}))
+    return table
+
+
+def _play(game: Game, each: Player, threads: int) -> tuple[Played, float]:
+    """What a policy played, and the microseconds that a round took, over all threads."""
+    rounds = game.chosen.size * int(game.rounds[-1])
+    start = time.perf_counter()
+    with progress(each.label, rounds, unit="rounds") as advance:
+        found = simulate(each, game.worlds, game.chosen, game.rounds, game.parameters["seed"], threads=threads, advance=advance)
+    return found, (time.perf_counter() - start) * threads * 1e6 / rounds
+
+
+def _row(summary: pl.DataFrame, microseconds: float) -> Row:
+    """The line of the closing table of one policy's rows of `regret/NAME.parquet`."""
+    label, _, mean, std_error, p10, p90, lower_bound = summary.row(-1)
+    return Row(label, mean, std_error, p10, p90, lower_bound, microseconds)
 
 
 def summarised(label: str, found: NDArray[np.float64], rounds: NDArray[np.int64], bounds: NDArray[np.float64]) -> pl.DataFrame:
@@ -185,28 +206,9 @@ def summarised(label: str, found: NDArray[np.float64], rounds: NDArray[np.int64]
     )
 
 
-def _displays(label: str, found: Played, ids: list[Any]) -> pl.DataFrame:
-    """The rows of `displays/NAME.parquet` of one policy: the worlds that were played."""
-    frames = []
-    for query_id, shown in zip(ids, found.displays, strict=True):
-        n_arms, n_positions = shown.shape
-        frames.append(
-            pl.DataFrame(
-                {
-                    "policy": [label] * shown.size,
-                    "query_id": [query_id] * shown.size,
-                    "rank": np.repeat(np.arange(1, n_arms + 1, dtype=np.int32), n_positions),
-                    "position": np.tile(np.arange(1, n_positions + 1, dtype=np.int8), n_arms),
-                    "displays": shown.ravel(),
-                }
-            )
-        )
-    return pl.concat([frame for frame in frames if frame["displays"].sum() > 0])
-
-
-def _bounds(played: Worlds, chosen: NDArray[np.int64]) -> pl.DataFrame:
+def _bounds(game: Game) -> pl.DataFrame:
     """The rows of `bounds/NAME.parquet`: every world that was played."""
-    runs = np.bincount(chosen, minlength=len(played.worlds))
+    runs = np.bincount(game.chosen, minlength=len(game.worlds))
     return pl.DataFrame(
         [
             {
@@ -219,7 +221,7 @@ def _bounds(played: Worlds, chosen: NDArray[np.int64]) -> pl.DataFrame:
                 "pie_upper": bounds.pie_upper_bound(each),
                 "ucb_upper": bounds.ucb_upper_bound(each),
             }
-            for query_id, each, n in zip(played.ids, played.worlds, runs.tolist(), strict=True)
+            for query_id, each, n in zip(game.ids, game.worlds, runs.tolist(), strict=True)
             if n
         ],
         schema_overrides={"exploring_positions": pl.List(pl.Int64)},
