@@ -37,9 +37,9 @@ MODE_STEPS = 50  # of a bracketed Newton; 3 to 6 are the rule
 EDGE = 1e-12  # points keep this far from 0 and 1, where tangents may be vertical
 FLAT = 1e-9  # a piece that rises by less is drawn from as if it were level
 STEEP = 40.0  # exp(-STEEP) is nothing beside 1
-# What is kept of a scaled Beta: whether it is used, kappa*, m, 1 / kappa* - m, b + 1, rho, far, and the displays at which
-# m follows.
-USED, FLOOR, CENTRE, BELOW, SHAPE, RHO, FAR, DUE, NUMBERS = range(9)
+# What is kept of a scaled Beta: whether it is used, kappa*, m, 1 / m, 1 / (1 / kappa* - m), b + 1, rho, far, and the
+# displays at which m follows.
+USED, FLOOR, CENTRE, INVERSE, BELOW, SHAPE, RHO, FAR, DUE, NUMBERS = range(10)
 # The rows of a hull, a column for each tangent: where it touches, its height there (the middle one's is 0) and slope; of its
 # piece of the hull, the mass up to its end, the higher end, and two factors to draw with; the slope of the chord to the next.
 POINT, HEIGHT, SLOPE, MASS, HIGHER, SHARE, SCALE, CHORD, ROWS = range(9)
@@ -63,7 +63,7 @@ def prior(n_arms: int, kappa: NDArray[np.float64], alpha: float, beta: float) ->
     counts[:, 0] = alpha - 1.0
     counts[:, -1] += beta - 1.0
     numbers, hull = np.zeros((n_arms, NUMBERS)), np.zeros((n_arms, ROWS, POINTS))
-    numbers[:, FLOOR], numbers[:, CENTRE], numbers[:, BELOW] = 1.0, 0.5, 0.5
+    numbers[:, FLOOR], numbers[:, CENTRE] = 1.0, 0.5
     hull[:, POINT] = 0.5  # a first guess of the mode
     posteriors = Posteriors(kappa, counts, numbers, np.zeros((n_arms, 2, kappa.size)), hull)
     for k in range(n_arms):
@@ -106,7 +106,7 @@ def weigh(posteriors, k):
     -(log pi)'' = S / m^2 + sum_l F_l t_l(m)^2 / (1 / kappa* - m)^2. Without clicks it is 0, where m was put.
     """
     kappa, counts, beta, ratios = posteriors.kappa, posteriors.counts, posteriors.beta, posteriors.ratios
-    clicks, m = counts[k, 0], beta[k, CENTRE]
+    clicks = counts[k, 0]
     displays = clicks
     lower = False
     b = 0.0
@@ -121,7 +121,7 @@ def weigh(posteriors, k):
         squares += missed * ratio * ratio
     beta[k, SHAPE] = b + 1.0
     beta[k, RHO] = rho
-    inverse, below = 1.0 / m, 1.0 / beta[k, BELOW]
+    inverse, below = beta[k, INVERSE], beta[k, BELOW]
     slope = clicks * inverse - b * below
     away = clicks > 0.0 and slope * slope > DRIFT * DRIFT * (clicks * inverse * inverse + squares * below * below)
     return lower or away or displays >= beta[k, DUE]
@@ -149,7 +149,8 @@ def recentre(posteriors, k):
         displays += counts[k, 1 + l]
     beta[k, FLOOR] = floor
     beta[k, CENTRE] = m
-    beta[k, BELOW] = 1.0 / floor - m
+    beta[k, INVERSE] = 1.0 / m
+    beta[k, BELOW] = 1.0 / (1.0 / floor - m)
     beta[k, FAR] = far
     beta[k, DUE] = displays + 1.0 + displays // RECENTRE
 

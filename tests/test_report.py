@@ -200,7 +200,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     pl.DataFrame(rows).write_parquet(folder / "log.parquet")
     (folder / "shop.toml").write_text(
-        'name = "shop"\nseparator = ","\nheader = true\n[roles]\nquery = "term"\nitem = "sku"\nposition = "rank"\nclicks = "clicked"\n'
+        'name = "shop"\nseparator = ","\nheader = true\n'
+        '[roles]\nquery = "term"\nitem = "sku"\nposition = "rank"\nclicks = "clicked"\n'
         '[columns]\nterm = { type = "text" }\nsku = { type = "text" }\nrank = { min = 1, max = 9 }\n'
     )
     for command in (
