@@ -69,7 +69,7 @@ test-lowest: ## the tests, on the oldest versions that pyproject.toml allows
 	$(PYTHON) -m venv --clear .venv-lowest
 	$(PYTHON) tests/lowest.py > .venv-lowest/lowest.txt
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint .venv-lowest/lowest.txt --editable '.[dev]'
-	.venv-lowest/bin/pytest
+	NUMBA_CACHE_DIR=$(CURDIR)/.venv-lowest/kernels .venv-lowest/bin/pytest  # another numba's kernels, out of the way of ours
 
 lint: install ## ruff and mypy --strict
 	$(BIN)/ruff check .
