@@ -30,14 +30,14 @@ def progress(what: str, total: int, *, unit: str = "bytes") -> Iterator[Advance]
         """How much of how much is done, and how fast, in millions where there are some."""
 
         def render(self, task: Task) -> Text:
-            scale, of = (1e6, f"million {unit}") if total >= 1e6 else (1, unit)
-            done, speed = (f"{(value or 0) / scale:,.{1 if scale > 1 else 0}f}" for value in (task.completed, task.speed))
-            return Text(f"{done} of {total / scale:,.0f} {of}, {speed} a second")
+            scale, letter, digits = (1e6, "M", 1) if total >= 1e6 else (1, "", 0)
+            done, speed = (f"{(value or 0) / scale:,.{digits}f}{letter}" for value in (task.completed, task.speed))
+            return Text(f"{done} of {total / scale:,.0f}{letter} {unit}, {speed}/s", no_wrap=True)
 
     columns = [DownloadColumn(), TransferSpeedColumn()] if unit == "bytes" else [Count()]
     with Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),  # what stands beside it fits into 80 letters
         *columns,
         TimeRemainingColumn(),
         console=Console(stderr=True),
