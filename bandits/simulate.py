@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bandits.apart import apart
 from bandits.plain import PlainState
 from bandits.play import loop_of, play_interpreted
 from bandits.policies.policy import Policy
@@ -69,6 +70,7 @@ def play_run(
     loop = play_interpreted if isinstance(state, PlainState) else loop_of(state)
     action, clicked = np.arange(kappa.size), np.zeros(kappa.size, np.bool_)
     regret, displays = np.empty(rounds.size), np.zeros((theta.size, kappa.size), np.int64)
+    state, theta, kappa, action, clicked, regret, displays = apart((state, theta, kappa, action, clicked, regret, displays))
     loop(state, theta, kappa, best_reward(world), rounds, rng, action, clicked, regret, displays)
     return regret, displays[np.argsort(-theta, kind="stable")]
 

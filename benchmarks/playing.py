@@ -4,7 +4,8 @@
 
 One thread, published query 1 (K = 11, L = 3), 10,000 rounds a run. Bare loop and policies take turns, run by run, and medians
 are compared: so all see the same machine, whatever else it is doing. A second yardstick is BC-MP-TS in plain code with numpy's
-own Beta draws, which tells how this machine compares with others on which that was timed. Then the whole main job.
+own Beta draws, which tells how this machine compares with others on which that was timed. Then what two threads lose to each
+other, and the whole main job.
 """
 
 import statistics
@@ -20,7 +21,7 @@ from bandits.kernel import kernel
 from bandits.play import play
 from bandits.policies import POLICIES
 from bandits.ranking import top
-from bandits.simulate import generator, play_run, player
+from bandits.simulate import generator, play_run, player, simulate
 from bandits.tally import empty, record
 from bandits.world import World, world
 from benchmarks.process import PBM, SCRATCH, run, verdict
@@ -72,10 +73,24 @@ def tasks(played: World) -> dict[str, Callable[[int], object]]:
     return found
 
 
+def lost_to_threads(played: World, repeats: int = 7, runs: int = 60) -> float:
+    """Core time of PBM-UCB, the policy that does least but write its counts, on two threads over one."""
+    ratios = []
+    for seed in range(repeats):
+        seconds = []
+        for threads in (1, 2):
+            start = time.perf_counter()
+            simulate(player(POLICIES["pbm-ucb"]), [played], np.zeros(runs, np.int64), np.array([HORIZON]), seed, threads=threads)
+            seconds.append((time.perf_counter() - start) * threads)
+        ratios.append(seconds[1] / seconds[0])
+    return statistics.median(ratios)
+
+
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 60
     query_1 = next(model for model in MODELS if model.query_id == 1)
-    timed = tasks(world(query_1.theta, query_1.kappa))
+    played = world(query_1.theta, query_1.kappa)
+    timed = tasks(played)
     seconds: dict[str, list[float]] = {name: [] for name in timed}
     for task in timed.values():
         task(0)  # compiled, or taken from the cache
@@ -89,6 +104,7 @@ def main() -> None:
     for name, value in median.items():
         print(f"{name:<16}{value * 1e6 / HORIZON:>20.3f}{value / median['bare']:>12.1f}{value / median['plain BC-MP-TS']:>22.2f}")
     holds = [verdict(f"{name}, a round over a bare one", median[name] / median["bare"], LIMITS[name]) for name in LIMITS]
+    holds.append(verdict("core time of PBM-UCB on two threads over one", lost_to_threads(played), 1.25))
 
     models = SCRATCH / "published.parquet"
     SCRATCH.mkdir(exist_ok=True)

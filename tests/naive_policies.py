@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
-from bandits.posterior import BELOW_ONE, DRIFT, HIGHEST, PATIENCE, POINT, RECENTRE, mode, place, prior
+from bandits.bell import BELOW_ONE, INSIDE, LEAST_FALL, NEAREST_END, REACH, RECENTRE, TAIL
+from bandits.hull import POINT, no_hulls, place
+from bandits.posterior import mode, prior
 
 
 def slow_kl(p: float, q: float) -> float:
@@ -48,31 +50,69 @@ def slow_kl_ucb(rewards: int, pulls: int, budget: float) -> float:
     return low
 
 
+def slow_derivatives(clicks: float, missed: Sequence[float], kappa: Sequence[float], x: float) -> list[float]:
+    """The first four derivatives in s at 0 of (3 S + 2) log(1 + s) + sum_l F_l log(1 - kappa_l x (1 + s)^3), by power series.
+
+    With rho = kappa x / (1 - kappa x) the second logarithm is that of 1 - rho ((1 + s)^3 - 1), and -log(1 - z) = sum_n z^n / n.
+    """
+    coefficients = (3 * clicks + 2) * np.array([0, 1, -1 / 2, 1 / 3, -1 / 4])
+    for f, k in zip(missed, kappa, strict=True):
+        z = k * x / (1 - k * x) * np.array([0.0, 3, 3, 1, 0])
+        power = np.array([1.0, 0, 0, 0, 0])
+        for n in range(1, 5):
+            power = np.convolve(power, z)[:5]
+            coefficients = coefficients - f * power / n
+    return [float(c * math.factorial(n)) for n, c in enumerate(coefficients)][1:]
+
+
 class SlowPosterior:
     """One arm's posterior, both samplers from their definitions at every draw, no squeeze.
 
-    Where the points of the hull and m are is taken from `bandits.posterior`, as draws are exact wherever they are.
+    The mode and the points of the hull are found by `bandits`, as draws are exact wherever they are.
     """
 
     def __init__(self, kappa: Sequence[float]) -> None:
         self.kappa = [float(k) for k in kappa]
         self.clicks, self.missed = 0.0, [0.0] * len(self.kappa)
-        self.compiled = prior(1, np.array(kappa), 1.0, 1.0)  # for its points and its mode alone
-        self.due, self.floor, self.centre = 1.0, 1.0, 0.5
+        self.compiled = prior(1, np.array(kappa), 1.0, 1.0)  # for its mode alone
+        self.hull = no_hulls(self.compiled)  # for its points alone
+        self.m, self.due = 0.5, 0.0
+        self.recentre()
 
     def learn(self, clicked: bool, l: int) -> None:
         self.clicks += clicked
         self.missed[l] += not clicked
+        self.compiled.counts[0] = [self.clicks, *self.missed]
+        if self.clicks + sum(self.missed) >= self.due or not self.bell():
+            self.recentre()
+
+    def recentre(self) -> None:
+        """As the text of `bandits.bell` says."""
         displays = self.clicks + sum(self.missed)
-        floor = min([1.0, *(k for k, f in zip(self.kappa, self.missed, strict=True) if f)])
-        curvature = self.clicks / self.centre**2 + sum(
-            f * (k / (1 - k * self.centre)) ** 2 for f, k in zip(self.missed, self.kappa, strict=True)
+        self.m = mode(self.compiled, 0, self.clicks + 2 / 3, self.m)
+        end = (max(self.kappa) * self.m) ** (-1 / 3) - 1  # where log h is infinite
+        deviation = 1 / (3 * self.m * math.sqrt(self.curvature(self.m)))
+        self.w = min(REACH * deviation, INSIDE * min(1, end))
+        self.due = displays + 1 + displays // RECENTRE
+
+    def curvature(self, x: float) -> float:
+        """Minus the second derivative of log pi with two thirds of a click more."""
+        return (self.clicks + 2 / 3) / x**2 + sum(
+            f * (k / (1 - k * x)) ** 2 for f, k in zip(self.missed, self.kappa, strict=True)
         )
-        away = self.clicks > 0 and self.slope(self.centre) ** 2 > DRIFT**2 * curvature
-        if displays >= self.due or floor < self.floor or away:
-            self.compiled.counts[0] = [self.clicks, *self.missed]
-            self.floor, self.centre = floor, min(mode(self.compiled, 0, self.centre), HIGHEST)
-            self.due = displays + 1 + displays // RECENTRE
+
+    def bell(self) -> tuple[float, float, float, float] | None:
+        """Middle and deviation of the bell, and how log h falls at its ends; nothing where it may not be used."""
+        g, second, third, _ = slow_derivatives(self.clicks, self.missed, self.kappa, self.m)
+        narrow = -second - abs(third) * self.w / 3
+        if narrow <= 0:
+            return None
+        middle, deviation = g / narrow, 1 / math.sqrt(narrow)
+        left, right = (
+            slow_derivatives(self.clicks, self.missed, self.kappa, self.m * u**3)[0] / u for u in (1 - self.w, 1 + self.w)
+        )
+        far = self.w - abs(middle) >= NEAREST_END * deviation and self.m ** (-1 / 3) - 1 >= BELOW_ONE * deviation
+        return (middle, deviation, left, -right) if far and min(left, -right) * deviation >= LEAST_FALL else None
 
     def log_density(self, x: float) -> float:
         return self.clicks * math.log(x) + sum(f * math.log(1 - k * x) for f, k in zip(self.missed, self.kappa, strict=True))
@@ -80,30 +120,43 @@ class SlowPosterior:
     def slope(self, x: float) -> float:
         return self.clicks / x - sum(f * k / (1 - k * x) for f, k in zip(self.missed, self.kappa, strict=True))
 
+    def log_h(self, y: float) -> float:
+        return self.log_density(self.m * (1 + y) ** 3) + 2 * math.log(1 + y)
+
     def draw(self, rng: np.random.Generator) -> float:
-        m, top = self.centre, 1 / self.floor
-        b = sum(f * (top - m) / (1 / k - m) for f, k in zip(self.missed, self.kappa, strict=True))
-        a = self.clicks + 1
-        if a + BELOW_ONE * math.sqrt(a) >= self.floor * (a + b + 1):
+        bell = self.bell()
+        if bell is None:
             return self.draw_hull(rng)
-
-        def log_ratio(x: float) -> float:
-            return self.log_density(x) - self.clicks * math.log(x) - b * math.log(1 - self.floor * x)
-
-        for _ in range(PATIENCE):
-            x = rng.beta(a, b + 1) / self.floor
-            if 0 < x < 1 and rng.random() < math.exp(log_ratio(x) - log_ratio(m)):
-                return float(x)
-        return self.draw_hull(rng)
+        middle, deviation, *falls = bell
+        height = self.log_h(0) + middle**2 / (2 * deviation**2)
+        bell_mass = math.sqrt(2 * math.pi) * deviation  # of a bell of height 1
+        in_tails = 2 * TAIL / (1 + 2 * TAIL)  # of the mass under the envelope
+        while True:
+            toss = rng.random()
+            if toss >= in_tails:
+                y = middle + deviation * rng.standard_normal()
+                if abs(y) > self.w or self.m * (1 + y) ** 3 >= 1:
+                    continue
+                envelope = math.exp(-((y - middle) ** 2) / (2 * deviation**2))
+                toss = (toss - in_tails) / (1 - in_tails)
+            else:
+                side, fall = (-1, falls[0]) if toss < in_tails / 2 else (1, falls[1])
+                beyond = rng.exponential() / fall
+                y = side * (self.w + beyond)
+                if y <= -1 or self.m * (1 + y) ** 3 >= 1:
+                    continue
+                envelope = TAIL * bell_mass * fall * math.exp(-fall * beyond)
+                toss = rng.random()
+            if toss < math.exp(self.log_h(y) - height) / envelope:
+                return float(self.m * (1 + y) ** 3)
 
     def tangent(self, i: int, x: float) -> float:
         top = self.log_density(self.points[1])
         return self.log_density(self.points[i]) - top + self.slope(self.points[i]) * (x - self.points[i])
 
     def draw_hull(self, rng: np.random.Generator) -> float:
-        self.compiled.counts[0] = [self.clicks, *self.missed]
-        place(self.compiled, 0)
-        self.points: list[float] = self.compiled.hull[0, POINT].tolist()
+        place(self.compiled, self.hull, 0)
+        self.points: list[float] = self.hull[0, POINT].tolist()
         slopes = [self.slope(x) for x in self.points]
         ends = [0.0]
         for i in (0, 1):

@@ -12,6 +12,8 @@ from bandits.policies.policy import EPSILON, Kappa, Policy
 from bandits.region import ROUNDING, Region, closer, learn, look_at, nothing_seen, reaches, upper
 from bandits.tally import show_in_turn
 
+ASIDE = 0.8  # of the way from the second index to the pick's; the second was found some time ago, and has risen since
+
 
 class RbaKlUcbState(NamedTuple):
     region: Region  # row l K + k: arm k as the bandit of position l sees it, examined for certain
@@ -79,7 +81,8 @@ def find_best(state, l, delta):
     for row in rows:
         if row != pick:
             second = max(second, indices[row])
-    state.between[l, 0] = look_at(region, 0.5 * (indices[pick] + min(second, indices[pick])))
+    second = min(second, indices[pick])
+    state.between[l, 0] = look_at(region, second + ASIDE * (indices[pick] - second))
     state.between[l, 1], state.between[l, 2] = region.log_missed[0], region.odds[0]
     return pick
 
