@@ -52,7 +52,7 @@ report: install ## tables and figures of what the workspace has, on one page: re
 # A workspace of its own, so that the files of `make simulate` stay; it starts with the data and the models of this one.
 PAPERS_SIZE = --resume --workspace "$$PBM_WORKSPACE/paper" --seed $(SEED) --horizon $(or $(HORIZON),100000) $(if $(RUNS),--runs $(RUNS))
 
-paper: install ## every experiment at the paper's size (half an hour; stopped, it goes on from there), and the report: paper/
+paper: install ## every experiment at the paper's size (20 minutes; stopped, it goes on from there), and the report: paper/
 	@test -f "$$PBM_WORKSPACE/models.parquet" || $(MAKE) data estimate
 	@mkdir -p "$$PBM_WORKSPACE/paper"
 	@for file in {counts,rejects,matrices,diagnostics,models}.parquet; do \
