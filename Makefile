@@ -8,6 +8,8 @@ WORKSPACE ?= data
 SEED ?= 0
 ENGINE ?= polars
 LOG ?=
+SPARK_MASTER ?=
+EXTRAS ?= $(filter spark,$(ENGINE))
 RUNS ?=
 HORIZON ?=
 
@@ -17,26 +19,29 @@ export PBM_WORKSPACE = $(WORKSPACE)
 
 BIN := .venv/bin
 PBM := $(BIN)/pbm
+comma := ,
+INSTALLED := .venv/.installed$(EXTRAS:%=-%)
+CLUSTER = $(if $(SPARK_MASTER),--spark-master '$(SPARK_MASTER)')
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  Variables: LOG=FILE (your log instead of a synthetic one), WORKSPACE=$(WORKSPACE), SEED=$(SEED), ENGINE=$(ENGINE) (or duckdb), RUNS=, HORIZON="
+	@echo "  Variables: LOG=FILE (your log instead of a synthetic one), WORKSPACE=$(WORKSPACE), SEED=$(SEED), ENGINE=$(ENGINE) (or duckdb, spark), SPARK_MASTER=, RUNS=, HORIZON="
 
-install: .venv/.installed ## make .venv with everything in it (every target does this when needed)
+install: $(INSTALLED) ## make .venv with everything in it (every target does this when needed); EXTRAS=spark for that engine
 
-.venv/.installed: pyproject.toml
+$(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "pbm needs Python 3.11 or newer; name one with PYTHON=" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev$(EXTRAS:%=$(comma)%)]'
 	@touch $@
 
 data: install ## a synthetic log, or LOG=, counted: counts.parquet
 ifeq ($(strip $(LOG)),)
 	$(PBM) synthesize --seed $(SEED)
-	$(PBM) count "$$PBM_WORKSPACE/raw/training.txt" --engine $(ENGINE)
+	$(PBM) count "$$PBM_WORKSPACE/raw/training.txt" --engine $(ENGINE) $(CLUSTER)
 else
-	$(PBM) count "$$LOG" --engine $(ENGINE)
+	$(PBM) count "$$LOG" --engine $(ENGINE) $(CLUSTER)
 endif
 
 estimate: install ## CTR matrices with rank diagnostics, then the models: models.parquet
@@ -44,7 +49,8 @@ estimate: install ## CTR matrices with rank diagnostics, then the models: models
 	$(PBM) fit
 
 simulate: install ## the paper's real-data experiment on the fitted models: simulations/kdd.parquet
-	$(PBM) simulate --seed $(SEED) $(if $(RUNS),--runs $(RUNS)) $(if $(HORIZON),--horizon $(HORIZON))
+	$(PBM) simulate --seed $(SEED) $(if $(RUNS),--runs $(RUNS)) $(if $(HORIZON),--horizon $(HORIZON)) \
+		$(if $(filter spark,$(ENGINE)),--engine spark $(CLUSTER))
 
 report: install ## tables and figures of what the workspace has, on one page: report/index.html
 	$(PBM) report
@@ -62,22 +68,26 @@ paper: install ## every experiment at the paper's size (20 minutes; stopped, it 
 	$(PBM) simulate --experiment kdd $(PAPERS_SIZE)
 	$(PBM) report --workspace "$$PBM_WORKSPACE/paper"
 
-test: install ## the tests
+test: ## the tests, those of the Spark engine included
+	@$(MAKE) --no-print-directory install EXTRAS=spark
 	$(BIN)/pytest
 
 test-lowest: ## the tests, on the oldest versions that pyproject.toml allows
 	$(PYTHON) -m venv --clear .venv-lowest
 	$(PYTHON) tests/lowest.py > .venv-lowest/lowest.txt
-	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint .venv-lowest/lowest.txt --editable '.[dev]'
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint .venv-lowest/lowest.txt --editable '.[dev,spark]'
 	NUMBA_CACHE_DIR=$(CURDIR)/.venv-lowest/kernels .venv-lowest/bin/pytest  # another numba's kernels, out of the way of ours
 
-lint: install ## ruff and mypy --strict
+lint: ## ruff and mypy --strict
+	@$(MAKE) --no-print-directory install EXTRAS=spark
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install ## the speed and memory claims of the README, each as a ratio
+bench: ## the speed and memory claims of the README, each as a ratio
+	@$(MAKE) --no-print-directory install EXTRAS=spark
 	$(BIN)/python -m benchmarks.counting
+	$(BIN)/python -m benchmarks.cluster
 	$(BIN)/python -m benchmarks.parsing
 	$(BIN)/python -m benchmarks.starting
 	$(BIN)/python -m benchmarks.fitting

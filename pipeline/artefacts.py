@@ -66,10 +66,11 @@ COUNTS = Artefact(
 )
 REJECTS = Artefact(
     "rejects",
-    {"line": pa.int64(), "reason": pa.string(), "text": pa.string()},
-    key=("line",),
+    {"line": pa.int64(), "reason": pa.string(), "text": pa.string(), "file": pa.string()},
+    key=("file", "line"),
     made_by="pbm count LOG",
     made_from=("counts",),
+    version=2,
 )
 FLOATS, INTEGERS = pa.list_(pa.float64()), pa.list_(pa.int64())
 MATRICES = Artefact(

@@ -15,3 +15,7 @@ class LogError(DataError):
 
 class ArtefactError(DataError):
     """An artefact is missing, broken, made from other inputs, or cannot be written."""
+
+
+class ClusterError(DataError):
+    """Spark cannot be started or reached, or something is missing where it runs."""

@@ -15,7 +15,11 @@ ALLOWED = {
     "pipeline.near": set(),
     "pipeline.formats": {"pipeline.errors", "pipeline.near"},
     "pipeline.log": {"pipeline.errors", "pipeline.formats"},
-    "pipeline.engines": {"pipeline.filter"},
+    "pipeline.cluster": {"pipeline", "pipeline.errors", "pipeline.progress"},
+    "pipeline.engines": {
+        *("pipeline", "pipeline.cluster", "pipeline.errors", "pipeline.filter", "pipeline.formats", "pipeline.log"),
+    },
+    "pipeline.shards": {"bandits", "pipeline", "pipeline.cluster"},
     "pipeline.artefacts": {"pipeline.errors"},
     "pipeline.saving": {"pipeline", "pipeline.artefacts", "pipeline.errors"},
     "pipeline.synthesis": {"pipeline.filter", "pipeline.log", "pipeline.published"},
@@ -28,12 +32,12 @@ ALLOWED = {
     "estimation": set(),
     "bandits": set(),
     "pipeline.stages": {
-        *("bandits", "estimation", "pipeline.experiments", "pipeline.near"),
+        *("bandits", "estimation", "pipeline.experiments", "pipeline.near", "pipeline.shards"),
         *("pipeline.artefacts", "pipeline.engines", "pipeline.errors", "pipeline.filter", "pipeline.formats"),
         *("pipeline.log", "pipeline.progress", "pipeline.report", "pipeline.saving", "pipeline.synthesis"),
     },
     "pipeline.cli": {
-        *("bandits", "pipeline.experiments", "pipeline.listing", "pipeline.log"),
+        *("bandits", "pipeline.cluster", "pipeline.experiments", "pipeline.listing", "pipeline.log"),
         *("pipeline", "pipeline.engines", "pipeline.errors", "pipeline.filter", "pipeline.formats", "pipeline.stages"),
     },
 }

@@ -18,7 +18,7 @@ from pipeline.engines import polars as polars_engine
 from pipeline.filter import Filter, Unit
 from pipeline.formats import LogFormat
 from pipeline.log import scanning, sketch
-from pipeline.stages.count import count
+from pipeline.stages.count import count_here as count
 from tests import naive
 from tests.conftest import Pbm, kdd
 

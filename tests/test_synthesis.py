@@ -11,7 +11,7 @@ from pipeline import artefacts, formats
 from pipeline.artefacts import COUNTS, REJECTS, TRUTH
 from pipeline.filter import Filter, Unit
 from pipeline.published import MODELS
-from pipeline.stages.count import count
+from pipeline.stages.count import count_here as count
 from pipeline.stages.synthesize import synthesize
 from pipeline.synthesis import background, planted, shares, spelling
 from tests.conftest import Pbm

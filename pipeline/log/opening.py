@@ -138,8 +138,13 @@ def first_lines(log: Log, most: int) -> tuple[list[bytes], bool]:
     buffer = bytearray(FIRST_BYTES)
     with opened(log) as (read, _):
         size = read(memoryview(buffer))
-    whole = size < len(buffer)
-    lines = bytes(buffer[:size]).removeprefix(BYTE_ORDER_MARK).split(b"\n")
+    return lines_of(bytes(buffer[:size]), most)
+
+
+def lines_of(head: bytes, most: int) -> tuple[list[bytes], bool]:
+    """The lines in the first FIRST_BYTES of a text, or in all of it, and whether it ends with the last of them."""
+    whole = len(head) < FIRST_BYTES
+    lines = head.removeprefix(BYTE_ORDER_MARK).split(b"\n")
     if not whole or not lines[-1]:
         lines.pop()  # cut off by the end of the buffer, or what is behind the last newline
     return [line.removesuffix(b"\r") for line in lines[:most]], whole and len(lines) <= most

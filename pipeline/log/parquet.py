@@ -18,18 +18,23 @@ def described(log: Log) -> Log:
         schema = pq.read_schema(log.path)
     except (pa.ArrowInvalid, OSError) as error:
         raise LogError(f"{log.path} is damaged parquet ({error}); fetch or write it again") from None
-    fmt = with_header(log.fmt, schema.names, str(log.path))
-    declared = tuple(column for column in fmt.columns if column.kind is not Kind.ANY)
+    return log._replace(fmt=described_schema(schema, log.fmt, str(log.path)))
+
+
+def described_schema(schema: pa.Schema, fmt: LogFormat, path: str) -> LogFormat:
+    """The format with the declared columns that a file of this schema has, in its order."""
+    found = with_header(fmt, schema.names, path)
+    declared = tuple(column for column in found.columns if column.kind is not Kind.ANY)
     for column in declared:
         kind = schema.field(column.name).type
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
         number = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
         if not (text if column.kind is Kind.TEXT else number):
             raise FormatError(
-                f"{log.path}: column {column.name!r} is {kind}, format {log.fmt.name!r} says {column.kind.name.lower()}; "
+                f"{path}: column {column.name!r} is {kind}, format {fmt.name!r} says {column.kind.name.lower()}; "
                 f"cast it, or declare another type in a .toml and pass it with --format"
             )
-    return log._replace(fmt=fmt._replace(columns=declared))
+    return found._replace(columns=declared)
 
 
 def checked(

@@ -215,3 +215,15 @@ def gather_text(text, starts, ends, quote, offsets, letters):
             n += 1
             i += 1
         offsets[k + 1] = n
+
+
+@njit(cache=True, nogil=True)
+def lay_out(letters, offsets, text):
+    """Copy lines that lie one behind the other, `letters[offsets[k]:offsets[k + 1]]`, with a newline behind each."""
+    n = 0
+    for k in range(offsets.size - 1):
+        for i in range(offsets[k], offsets[k + 1]):
+            text[n] = letters[i]
+            n += 1
+        text[n] = NEWLINE
+        n += 1

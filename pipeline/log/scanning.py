@@ -55,6 +55,11 @@ class Desk(NamedTuple):
     bad: NDArray[np.int64]
 
 
+def new_desk(size: int) -> Desk:
+    """Room for so many bytes of text."""
+    return Desk(np.zeros(size + PADDING, np.uint8), parser.output(CAPACITY), np.empty((3, CAPACITY), np.int64))
+
+
 def scan(log: Log, work: Callable[[Batch], Result], *, most_bad: int) -> Generator[Chunk[Result]]:
     """Apply `work` to every batch of good lines, on threads; yield what it returns in the order of the log.
 
@@ -67,10 +72,7 @@ def _scan_text(log: Log, work: Callable[[Batch], Result], most_bad: int) -> Gene
     threads = cores()
     fmt = log.fmt
     layout = parser.layout(fmt)
-    desks = deque(
-        Desk(np.zeros(BLOCK + 1 + PADDING, np.uint8), parser.output(CAPACITY), np.empty((3, CAPACITY), np.int64))
-        for _ in range(threads + 2)
-    )
+    desks = deque(new_desk(BLOCK + 1) for _ in range(threads + 2))
     running: deque[tuple[Desk, int, bool, Future[Chunk[Result]]]] = deque()
     line = 0
 
@@ -109,7 +111,7 @@ def _scan_text(log: Log, work: Callable[[Batch], Result], most_bad: int) -> Gene
                 if end == 0:
                     raise LogError(f"{log.path}: a line is longer than {BLOCK:,} bytes; this is no log in format {fmt.name!r}")
                 rest = bytes(text[end:size])
-                task = pool.submit(_parse, desk, first, end, unterminated, fmt, layout, work, most_bad)
+                task = pool.submit(parse_block, desk, first, end, unterminated, fmt, layout, work, most_bad)
                 running.append((desk, tell(), unterminated, task))
                 if not desks:
                     yield finished()
@@ -120,7 +122,7 @@ def _scan_text(log: Log, work: Callable[[Batch], Result], most_bad: int) -> Gene
                 task.cancel()
 
 
-def _parse(
+def parse_block(
     desk: Desk,
     at: int,
     end: int,
@@ -130,7 +132,7 @@ def _parse(
     work: Callable[[Batch], Result],
     most_bad: int,
 ) -> Chunk[Result]:
-    """Parse the lines of a block and do the work on them; on a thread. Lines are numbered from 0 within the block."""
+    """Parse the lines of `desk.text[at:end]` and do the work on them. Lines are numbered from 0."""
     lines = good = 0
     bad: list[pa.Table] = []
     results = []
@@ -190,21 +192,28 @@ def _scan_parquet(log: Log, work: Callable[[Batch], Result], most_bad: int) -> G
         with pq.ParquetFile(log.path) as file:
             total = max(file.metadata.num_rows, 1)
             for rows in file.iter_batches(CAPACITY, columns=[column.name for column in log.fmt.columns]):
-                columns, good, bad = parquet.checked(rows, log.fmt, most_bad)
-                described = pa.table(
-                    {
-                        "line": [line + number + 1 for number, _ in bad],
-                        "reason": [reason for _, reason in bad],
-                        "text": [rules.shown(parquet.row_text(rows, number)) for number, _ in bad],
-                    },
-                    schema=BAD_LINES,
-                )
+                chunk = parse_rows(rows, log.fmt, work, most_bad)
+                bad = [table.set_column(0, "line", pc.add(table["line"], line + 1)) for table in chunk.bad]
                 line += rows.num_rows
-                kept = partial(parquet.ids, rows.take(arrow(good)), log.fmt)
-                results = [work(Batch(np.ascontiguousarray(columns[:, good]), kept))] if good.size else []
-                yield Chunk(rows.num_rows, good.size, [described] * bool(bad), results, log.size * line // total, False)
+                yield chunk._replace(bad=bad, done=log.size * line // total)
     except (pa.ArrowException, OSError) as error:
         raise LogError(f"{log.path} is damaged parquet ({error}); fetch or write it again") from None
+
+
+def parse_rows(rows: pa.RecordBatch, fmt: LogFormat, work: Callable[[Batch], Result], most_bad: int) -> Chunk[Result]:
+    """Check the rows of a parquet log and do the work on them. Rows are numbered from 0."""
+    columns, good, described = parquet.checked(rows, fmt, most_bad)
+    bad = pa.table(
+        {
+            "line": [number for number, _ in described],
+            "reason": [reason for _, reason in described],
+            "text": [rules.shown(parquet.row_text(rows, number)) for number, _ in described],
+        },
+        schema=BAD_LINES,
+    )
+    kept = partial(parquet.ids, rows.take(arrow(good)), fmt)
+    results = [work(Batch(np.ascontiguousarray(columns[:, good]), kept))] if good.size else []
+    return Chunk(rows.num_rows, good.size, [bad] * bool(described), results, 0, False)
 
 
 def cores() -> int:

@@ -6,11 +6,13 @@ neither on the lines nor on the queries nor on the cells of the log (see `pipeli
 """
 
 import hashlib
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,29 +21,19 @@ from numpy.typing import NDArray
 
 from pipeline import saving
 from pipeline.artefacts import COUNTS, REJECTS, Provenance
-from pipeline.engines import Engine, Lines
+from pipeline.engines import Census, Counted, Engine, Lines, Reject
 from pipeline.errors import DataError, LogError
 from pipeline.filter import Filter, Unit
 from pipeline.formats import Kind, LogFormat
-from pipeline.log import parser, sketch
+from pipeline.log import parser, rules, sketch
+from pipeline.log.complaints import QUOTED_REJECTS, no_good_line, too_many
 from pipeline.log.opening import Log, check_unchanged, find
 from pipeline.log.scanning import Batch, arrow, scan
 from pipeline.log.sniffing import recognised
 from pipeline.progress import progress
 
-QUOTED_REJECTS = 5  # bad lines shown when there are too many of them
-QUOTED_LETTERS = 80  # of each
-
-
-class Census(NamedTuple):
-    """What the first pass found."""
-
-    lines: int
-    good: int
-    fingerprint: int  # of the good lines, whatever their order and packing
-    rejected: Counter[str]  # by reason
-    unterminated: bool
-    above: int  # good lines at positions that the filter does not look at
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Summary(NamedTuple):
@@ -57,17 +49,13 @@ class Summary(NamedTuple):
     unterminated: bool
 
 
-def count(path: Path, workspace: Path, fmt: LogFormat, engine: Engine, wanted: Filter, max_bad_lines: int) -> Summary:
-    """Write `counts.parquet` and `rejects.parquet`."""
+def count(name: str, workspace: Path, fmt: LogFormat, wanted: Filter, read: Callable[[Reject], Counted]) -> Summary:
+    """Write `counts.parquet` and `rejects.parquet` of the log of that name, as `read` counts it."""
     check(wanted, fmt)
-    log = recognised(find(path, fmt))
-    demand = sketch.Demand(wanted.min_displays, wanted.positions, wanted.unit is Unit.impressions)
     with saving.saving(workspace) as save:
         rejects = save.writer(REJECTS)
-        counters, census = survey(log, demand, max_bad_lines, rejects)
-        counts = exactly(engine, candidates(log, demand, counters), wanted)
-        check_unchanged(log)
-        identity = {"name": path.name, "lines": census.lines, "fingerprint": f"{census.fingerprint:016x}"}
+        census, counts = read(rejects.append)
+        identity = {"name": name, "lines": census.lines, "fingerprint": f"{census.fingerprint:016x}"}
         declaration = {"name": fmt.name, "digest": hashlib.sha256(repr(fmt).encode()).hexdigest()}
         rejects.origin = Provenance({"format": declaration}, {"log": identity})
         parameters = {**wanted._asdict(), "unit": wanted.unit.value, "format": declaration}
@@ -85,6 +73,33 @@ def count(path: Path, workspace: Path, fmt: LogFormat, engine: Engine, wanted: F
     )
 
 
+def count_here(
+    path: Path, workspace: Path, fmt: LogFormat, engine: Engine, wanted: Filter, max_bad_lines: int
+) -> Summary:
+    """Count on this machine."""
+    return count(path.name, workspace, fmt, wanted, partial(read_here, path, fmt, engine, wanted, max_bad_lines))
+
+
+def count_on_spark(
+    path: str, workspace: Path, fmt: LogFormat, spark: "SparkSession", wanted: Filter, max_bad_lines: int
+) -> Summary:
+    """Count on a cluster. The path is whatever its Spark reads."""
+    from pipeline.engines import spark as engine  # only here is pyspark needed
+
+    name = PurePosixPath(path).name
+    return count(name, workspace, fmt, wanted, partial(engine.count, spark, path, fmt, wanted, max_bad_lines))
+
+
+def read_here(path: Path, fmt: LogFormat, engine: Engine, wanted: Filter, max_bad_lines: int, reject: Reject) -> Counted:
+    """Both passes over a log on this machine."""
+    log = recognised(find(path, fmt))
+    demand = sketch.Demand(wanted.min_displays, wanted.positions, wanted.unit is Unit.impressions)
+    counters, census = survey(log, demand, max_bad_lines, reject)
+    counts = exactly(engine, candidates(log, demand, counters), wanted)
+    check_unchanged(log)
+    return Counted(census, counts)
+
+
 def check(wanted: Filter, fmt: LogFormat) -> None:
     """Refuse a filter that no log of this format can pass."""
     position = fmt.column(fmt.roles.position)
@@ -97,12 +112,13 @@ def check(wanted: Filter, fmt: LogFormat) -> None:
         raise DataError(f"--min-ads is {wanted.min_ads}, expected at least 1")
 
 
-def survey(log: Log, demand: sketch.Demand, max_bad_lines: int, rejects: saving.Writer) -> tuple[NDArray[np.uint32], Census]:
+def survey(log: Log, demand: sketch.Demand, max_bad_lines: int, reject: Reject) -> tuple[NDArray[np.uint32], Census]:
     """The first pass: check every line, keep the bad ones, fill the sketch."""
     counters = sketch.empty()
     rejected: Counter[str] = Counter()
     lines = good = fingerprint = above = 0
     unterminated = False
+    name = rules.shown(os.fsencode(log.path.name))
     first_bad: list[dict[str, Any]] = []
 
     def tally(batch: Batch) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int, int]:
@@ -124,26 +140,14 @@ def survey(log: Log, demand: sketch.Demand, max_bad_lines: int, rejects: saving.
                 first_bad += bad.slice(0, QUOTED_REJECTS - len(first_bad)).to_pylist()
                 rejected.update(bad["reason"].to_pylist())
             if lines - good > max_bad_lines:
-                raise LogError(too_many(log, max_bad_lines, lines, lines - good, first_bad))
+                seen = f"{lines - good:,} of the first {lines:,} lines"
+                raise LogError(too_many(str(log.path), max_bad_lines, seen, first_bad))
             for bad in chunk.bad:
-                rejects.append(bad)
+                reject(bad.append_column("file", pa.array([name] * len(bad), pa.string())))
             advance(chunk.done)
     if good == 0:
-        quoted = f"; the first is bad: {first_bad[0]['reason']}" if first_bad else ""
-        raise LogError(
-            f"{log.path} has no good line in format {log.fmt.name!r}{quoted}; is it a log of this format? see --format"
-        )
+        raise LogError(no_good_line(str(log.path), log.fmt, first_bad[:1]))
     return counters, Census(lines, good, fingerprint, rejected, unterminated, above)
-
-
-def too_many(log: Log, max_bad_lines: int, lines: int, n_bad: int, first_bad: list[dict[str, Any]]) -> str:
-    """What is said when a log has more bad lines than are tolerated."""
-    quoted = "\n".join(f"  line {bad['line']}: {bad['reason']}: {bad['text'][:QUOTED_LETTERS]!r}" for bad in first_bad)
-    return (
-        f"{log.path}: {n_bad:,} of the first {lines:,} lines are bad, and --max-bad-lines allows {max_bad_lines:,}; "
-        f"nothing was changed; the first are\n{quoted}\n"
-        f"correct them, declare the format of this log (see `pbm formats`), or raise --max-bad-lines to have them set aside"
-    )
 
 
 def exactly(engine: Engine, lines: Lines, wanted: Filter) -> pl.DataFrame:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -26,9 +26,13 @@ from pipeline.progress import progress
 from pipeline.stages import parts
 from pipeline.stages.parts import Game
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 SPEC = re.compile(r"([\w-]+)(?:\(([^()]*)\))?")  # name, or name(parameter=value, ...)
 DECILES = (0.1, 0.9)
 Keep = Callable[[str, Played], None]  # told what a policy played, by its label
+Play = Callable[[Game, Player], tuple[Played, float]]  # what a policy played, and the microseconds of core time of a round
 
 
 class Worlds(NamedTuple):
@@ -133,12 +137,12 @@ def game_of(experiment: Experiment, workspace: Path, runs: int, horizon: int, se
     return Game(experiment.name, workspace, *played, chosen, checkpoints(horizon), parameters, inputs)
 
 
-def run(game: Game, named: list[Player], threads: int) -> list[Row]:
+def run(game: Game, named: list[Player], play: Play) -> list[Row]:
     """Play the policies, and write `simulations/`, `regret/`, `displays/` and `bounds/NAME.parquet`."""
-    return _publish(game, named, threads, {}, lambda label, found: None)
+    return _publish(game, named, play, {}, lambda label, found: None)
 
 
-def resume(game: Game, named: list[Player], threads: int) -> list[Row]:
+def resume(game: Game, named: list[Player], play: Play) -> list[Row]:
     """The files and rows of `run`, but policies that were played before are taken from there, and took no time."""
     labels = [each.label for each in named]
     summaries = parts.published(game, labels)
@@ -146,12 +150,12 @@ def resume(game: Game, named: list[Player], threads: int) -> list[Row]:
         table = [_row(summaries.filter(policy=label), np.nan) for label in labels]
     else:
         # What is taken is kept as well: a kill while the files get their names could leave some of the old and some of the new.
-        table = _publish(game, named, threads, parts.taken(game, labels), partial(parts.keep, game))
+        table = _publish(game, named, play, parts.taken(game, labels), partial(parts.keep, game))
     parts.remove(game)
     return table
 
 
-def _publish(game: Game, named: list[Player], threads: int, taken: Mapping[str, Played], keep: Keep) -> list[Row]:
+def _publish(game: Game, named: list[Player], play: Play, taken: Mapping[str, Played], keep: Keep) -> list[Row]:
     """Write the experiment's files, all together, of what was taken and what is played now. `keep` is told of each policy."""
     bound = _bounds(game)
     lower_bounds = np.average(bound["lower_bound"], weights=bound["runs"]) * np.log(game.rounds)
@@ -162,7 +166,7 @@ def _publish(game: Game, named: list[Player], threads: int, taken: Mapping[str, 
         writer = save.writer(parts.simulations(game))
         writer.origin = Provenance(parameters, game.inputs)
         for each in named:
-            found, microseconds = (taken[each.label], np.nan) if each.label in taken else _play(game, each, threads)
+            found, microseconds = (taken[each.label], np.nan) if each.label in taken else play(game, each)
             keep(each.label, found)
             writer.append(parts.simulation_rows(game, each.label, found).to_arrow())
             summaries.append(summarised(each.label, found.regret, game.rounds, lower_bounds))
@@ -174,13 +178,23 @@ def _publish(game: Game, named: list[Player], threads: int, taken: Mapping[str, 
     return table
 
 
-def _play(game: Game, each: Player, threads: int) -> tuple[Played, float]:
-    """What a policy played, and the microseconds that a round took, over all threads."""
+def play_here(threads: int, game: Game, each: Player) -> tuple[Played, float]:
+    """On threads of this machine."""
     rounds = game.chosen.size * int(game.rounds[-1])
     start = time.perf_counter()
     with progress(each.label, rounds, unit="rounds") as advance:
         found = simulate(each, game.worlds, game.chosen, game.rounds, game.parameters["seed"], threads=threads, advance=advance)
     return found, (time.perf_counter() - start) * threads * 1e6 / rounds
+
+
+def play_on_spark(spark: "SparkSession", game: Game, each: Player) -> tuple[Played, float]:
+    """In shards over the executors of a cluster."""
+    from pipeline import shards  # only here is pyspark needed
+
+    start = time.perf_counter()
+    found = shards.simulate(spark, each, game.worlds, game.chosen, game.rounds, game.parameters["seed"])
+    seconds = (time.perf_counter() - start) * spark.sparkContext.defaultParallelism
+    return found, seconds * 1e6 / (game.chosen.size * int(game.rounds[-1]))
 
 
 def _row(summary: pl.DataFrame, microseconds: float) -> Row:
