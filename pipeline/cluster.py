@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +56,7 @@ def settings_of(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         if not re.match(r"spark\.[^=\s]+=", pair):
             raise DataError(f"--spark-conf is {pair!r}, expected spark.KEY=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)  # type: ignore[misc] # mypy sees lists of any length
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
 @contextmanager
@@ -67,6 +68,7 @@ def session(cluster: Cluster) -> "Iterator[SparkSession]":
     except ModuleNotFoundError:
         raise ClusterError(f"the engine spark needs the package pyspark, which is not installed: {INSTALL}") from None
     check_master(cluster.master)
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # which we do not use
     here = ON_ONE_MACHINE if cluster.master.startswith("local") else {}
     settings = {**SETTINGS, **here, **cluster.settings}
     # Workers run this Python unless told otherwise; pyspark would take whatever `python3` is there.
@@ -99,7 +101,7 @@ def _own_stderr(*, quiet: bool) -> Iterator[None]:
             yield
         except Exception as error:
             log.seek(0)
-            raise explained(f"{error}\n{log.read().decode(errors='replace')}") from None
+            raise explained(log.read().decode(errors="replace") + f"\n{error}") from None
         finally:
             os.dup2(before, 2)
             os.close(before)
@@ -193,7 +195,8 @@ def explained(text: str) -> DataError:
 def first_cause(text: str) -> str:
     """The last exception that a text names, which is the first that happened, in one line."""
     causes = re.findall(r"^(?:Caused by: |: )?((?:[\w.]+\.)?\w+(?:Exception|Error)\b[^\n]*)", text, re.M)
-    return (causes[-1] if causes else text.strip().split("\n")[0])[:500]
+    lines = [line for line in text.strip().split("\n") if not line.startswith("WARNING")]  # Java has some at every start
+    return (causes[-1] if causes else lines[0])[:500]
 
 
 def same_version(version: str) -> None:
@@ -237,4 +240,7 @@ def _watch(context: Any, group: str, advance: Any, tasks: int, over: threading.E
             since = time.monotonic()
         elif not said and time.monotonic() - since > QUIET:
             said = True
-            print(f"pbm: note: no executor has taken a task for {QUIET:.0f} s; has the cluster free cores and memory?", file=sys.stderr)
+            print(
+                f"pbm: note: no executor has taken a task for {QUIET:.0f} s; has the cluster free cores and memory?",
+                file=sys.stderr,
+            )

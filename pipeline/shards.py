@@ -59,4 +59,6 @@ def play(hand: Hand, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
         runs = batch.column(0).to_pylist()
         played = [play_run(hand.player, hand.worlds[hand.chosen[run]], hand.rounds, hand.seed, run) for run in runs]
         regret, displays = ([values.tobytes() for values in column] for column in zip(*played, strict=True))
-        yield pa.RecordBatch.from_arrays([pa.array(runs), pa.array(regret, pa.binary()), pa.array(displays, pa.binary())], schema=RUN)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(runs), pa.array(regret, pa.binary()), pa.array(displays, pa.binary())], schema=RUN
+        )

@@ -1,9 +1,9 @@
 """What several tests share: the command run in this process, the default synthetic log, small logs."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -15,7 +15,13 @@ for package in ("pipeline", "estimation", "bandits"):
     drop_stale_kernels(ROOT / package)  # before anything of ours is imported
 
 from pipeline import cli
+from pipeline.errors import ClusterError
 from pipeline.stages.synthesize import synthesize
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.cluster import Cluster
 
 settings.register_profile("default", deadline=None, derandomize=True, print_blob=False)  # the same examples on every run
 settings.load_profile("default")
@@ -65,3 +71,26 @@ def skip_outside_ci(reason: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(f"cannot run in CI: {reason}")
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def spark() -> "Iterator[SparkSession]":
+    """Spark on two cores of this machine."""
+    from pipeline.cluster import session
+
+    with session(spark_here("local[2]")) as started:
+        yield started
+
+
+def spark_here(master: str, **settings: str) -> "Cluster":
+    """A Spark to test on, if this machine can run one."""
+    from pipeline.cluster import Cluster, check_java
+
+    try:
+        import pyspark  # noqa: F401
+
+        check_java()
+    except (ModuleNotFoundError, ClusterError) as error:
+        skip_outside_ci(str(error))
+    few = {"spark.sql.shuffle.partitions": "4"}  # logs are small here
+    return Cluster(master, {**few, **settings})

@@ -100,7 +100,7 @@ def test_a_link_is_followed_and_what_is_no_file_refused(tmp_path: Path) -> None:
     assert COUNTS.path(tmp_path / "real").is_file()
     os.mkfifo(tmp_path / "rejects.parquet")
     with pytest.raises(ArtefactError, match="it is not a regular file; name another"):
-        saving.write(REJECTS, pl.DataFrame({"line": [1], "reason": ["x"], "text": [""]}), ORIGIN, tmp_path)
+        saving.write(REJECTS, pl.DataFrame({"line": [1], "reason": ["x"], "text": [""], "file": ["log"]}), ORIGIN, tmp_path)
 
 
 def test_what_a_killed_run_left_is_swept_and_what_a_running_one_writes_is_not(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_a_killed_run_left_is_swept_and_what_a_running_one_writes_is_not(tm
 
 def test_rejects_of_other_counts_are_refused(tmp_path: Path) -> None:
     saving.write(COUNTS, ROWS, ORIGIN, tmp_path)
-    rejects = pl.DataFrame({"line": [3], "reason": ["empty line"], "text": [""]})
+    rejects = pl.DataFrame({"line": [3], "reason": ["empty line"], "text": [""], "file": ["log"]})
     saving.write(REJECTS, rejects, ORIGIN, tmp_path)
     assert artefacts.read(REJECTS, tmp_path).equals(rejects)
     saving.write(COUNTS, ROWS.head(1), ORIGIN, tmp_path)
@@ -198,5 +198,5 @@ def test_other_versions_and_files_without_provenance_are_refused(tmp_path: Path)
 def test_the_contract_of_the_design_is_kept() -> None:
     """Analysts rely on these names: columns may be added, none renamed."""
     assert list(COUNTS.columns) == ["query_id", "ad_id", "position", "lines", "clicked_lines", "impressions", "clicks"]
-    assert list(REJECTS.columns) == ["line", "reason", "text"]
+    assert list(REJECTS.columns) == ["line", "reason", "text", "file"]
     assert list(TRUTH.columns)[:7] == ["query_id", "ad_id", "position", "displays", "clicks", "theta", "kappa"]

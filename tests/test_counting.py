@@ -115,7 +115,7 @@ def test_a_log_of_ones_own_needs_a_declaration_and_no_code(engine: str, tmp_path
     assert {row[0] for row in rows} == set(terms)
     fmt = formats.load(str(tmp_path / "shop.toml"))
     assert counted(tmp_path / "log.csv", ENGINES[engine], wanted, fmt) == rows
-    assert artefacts.read(REJECTS, tmp_path / "workspace").rows() == [(402, "clicked above 1", "2,mon,0,a,x\r")]
+    assert artefacts.read(REJECTS, tmp_path / "workspace").rows() == [(402, "clicked above 1", "2,mon,0,a,x\r", "log.csv")]
 
 
 def test_a_log_with_nothing_but_a_header_is_refused(tmp_path: Path, pbm: Pbm) -> None:

@@ -3,8 +3,14 @@
 import io
 import sys
 
-from pipeline.cli import games, log, models, results  # noqa: F401 # in the order in which --help lists their commands
 from pipeline.cli.app import app
+
+# In the order in which --help lists their commands.
+# isort: off
+from pipeline.cli import log, models, games, results  # noqa: F401
+# isort: on
+
+__all__ = ["app", "main"]
 
 
 def main() -> None:

@@ -58,7 +58,9 @@ def simulate(
 
     cluster = cluster_of(engine is EngineName.spark, spark_master, spark_conf)
     if cluster is not None and threads is not None:
-        raise typer.BadParameter("--threads is of this machine; with --engine spark, --spark-master and --spark-conf say how many")
+        raise typer.BadParameter(
+            "--threads is of this machine; with --engine spark, --spark-master and --spark-conf say how many"
+        )
     wanted = stage.experiment_named(experiment)
     named = stage.players(policies or ",".join(wanted.policies))
     game = stage.game_of(wanted, workspace, runs or wanted.runs, horizon or wanted.horizon, seed, models)

@@ -9,7 +9,8 @@ A line is known by its file and its number there. Spark cuts large files into bl
 the first pass counts the lines of each block, so the second knows the number of each bad line.
 """
 
-import os.path
+import posixpath
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -131,7 +132,7 @@ def files_of(spark: SparkSession, path: str) -> list[File]:
 def opened(spark: SparkSession, path: str, files: list[File], fmt: LogFormat, wanted: Filter) -> tuple[Log, DataFrame]:
     """The log, recognised by its first file, and its lines (or rows) with the file and the block that each is in."""
     first = next(file for file in files if file.size)
-    shown = unquote(first.address)
+    shown = place(first.address)
     head = head_of(spark, first.address, unpacked=False)
     for magic, what in UNREADABLE.items():
         if head.startswith(magic):
@@ -140,7 +141,9 @@ def opened(spark: SparkSession, path: str, files: list[File], fmt: LogFormat, wa
     if packing == "zip":
         raise LogError(f"{shown} is a zip archive, which Spark does not read; unpack it, or pack it again with gzip")
     if not shown.endswith(ENDINGS.get(packing, "")):
-        raise LogError(f"{shown} is {packing} data, which Spark knows by its ending alone; let the name end in {ENDINGS[packing]}")
+        raise LogError(
+            f"{shown} is {packing} data, which Spark knows by its ending alone; let the name end in {ENDINGS[packing]}"
+        )
     where = f.xxhash64("_metadata.file_path").alias(FILE), f.col("_metadata.file_block_start").alias(START)
     if packing == "parquet":
         rows = spark.read.parquet(path)
@@ -153,10 +156,16 @@ def opened(spark: SparkSession, path: str, files: list[File], fmt: LogFormat, wa
     return Log(__version__, Reading(found, False, first_lines[0] if fmt.header else b"", 0), wanted), lines
 
 
+def place(address: str) -> str:
+    """A file's address as people write it."""
+    return re.sub("^file:/+", "/", unquote(address))
+
+
 def head_of(spark: SparkSession, address: str, *, unpacked: bool) -> bytes:
     """The first bytes of a file, through Hadoop, which knows the file system and its keys."""
     context = spark.sparkContext
-    java, configuration = context._jvm, context._jsc.hadoopConfiguration()
+    java: Any = context._jvm
+    configuration = context._jsc.hadoopConfiguration()
     path = java.org.apache.hadoop.fs.Path(java.java.net.URI(address))
     stream = path.getFileSystem(configuration).open(path)
     codec = java.org.apache.hadoop.io.compress.CompressionCodecFactory(configuration).getCodec(path) if unpacked else None
@@ -191,12 +200,10 @@ def surveyed(lines: DataFrame, log: Log) -> tuple[NDArray[np.int64], pl.DataFram
     return np.sort(found.filter(pl.col("block").is_null())["query"].to_numpy()), blocks.sort("file", "start")
 
 
-def numbered(
-    blocks: pl.DataFrame, files: list[File], *, header: bool
-) -> tuple[dict[Block, int], frozenset[tuple[Block, int]]]:
+def numbered(blocks: pl.DataFrame, files: list[File], *, header: bool) -> tuple[dict[Block, int], frozenset[tuple[Block, int]]]:
     """How many lines of its file there are before each block, and the last lines that lack their newline (see `Reading.cut`)."""
     before = blocks.select("file", "start", pl.col("lines").cum_sum().over("file") - pl.col("lines") + int(header))
-    plain = {file.number: file.size for file in files if not unquote(file.address).endswith(tuple(ENDINGS.values()))}
+    plain = {file.number: file.size for file in files if not file.address.endswith(tuple(ENDINGS.values()))}
     last = blocks.group_by("file").agg(pl.col("start", "lines").last(), pl.col("bytes").sum())
     # Every line was taken to end with a newline, and Hadoop's reader drops a byte order mark.
     missing = (1, 1 - len(BYTE_ORDER_MARK))
@@ -237,9 +244,9 @@ def first_bad(lines: DataFrame, log: Log, plan: Plan, files: list[File], blocks:
 
 def rejected(rows: DataFrame, files: list[File]) -> pl.DataFrame:
     """The rows of `rejects.parquet`, a file called by its path from the folder that holds them all."""
-    paths = [unquote(file.address) for file in files]
-    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
-    names = {file.number: os.path.relpath(path, folder) for file, path in zip(files, paths, strict=True)}
+    paths = [place(file.address) for file in files]
+    folder = posixpath.commonpath([posixpath.dirname(path) for path in paths])
+    names = {file.number: posixpath.relpath(path, folder) for file, path in zip(files, paths, strict=True)}
     bad = rows.where(f.col("reason").isNotNull()).select("line", "reason", "text", "file").toArrow()
     return pl.DataFrame(bad).with_columns(pl.col("file").replace_strict(names, return_dtype=pl.String)).sort("file", "line")
 
@@ -325,6 +332,7 @@ def tally_schema(fmt: LogFormat) -> pa.Schema:
 def padded(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     """Rows of a schema with some of its columns; the others are null."""
     columns = [
-        rows[field.name].combine_chunks() if field.name in rows.column_names else pa.nulls(len(rows), field.type) for field in schema
+        rows[field.name].combine_chunks() if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

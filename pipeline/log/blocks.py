@@ -84,7 +84,9 @@ def _parsed(lines: pa.Array, block: Block, before: int, reading: Reading, work: 
         if reading.header:
             found = first[at:].removesuffix(b"\r")
             if found != reading.header:
-                raise LogError(f"a file starts with {found!r}, and the first one with the header {reading.header!r}; make them the same")
+                raise LogError(
+                    f"a file starts with {found!r}, and the first one with the header {reading.header!r}; make them the same"
+                )
             at, n = len(first) + 1, n - 1
     unterminated = (block, before + n) in reading.cut
     layout = parser.layout(reading.fmt)

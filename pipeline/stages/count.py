@@ -51,7 +51,6 @@ class Summary(NamedTuple):
 
 def count(name: str, workspace: Path, fmt: LogFormat, wanted: Filter, read: Callable[[Reject], Counted]) -> Summary:
     """Write `counts.parquet` and `rejects.parquet` of the log of that name, as `read` counts it."""
-    check(wanted, fmt)
     with saving.saving(workspace) as save:
         rejects = save.writer(REJECTS)
         census, counts = read(rejects.append)
@@ -73,11 +72,11 @@ def count(name: str, workspace: Path, fmt: LogFormat, wanted: Filter, read: Call
     )
 
 
-def count_here(
-    path: Path, workspace: Path, fmt: LogFormat, engine: Engine, wanted: Filter, max_bad_lines: int
-) -> Summary:
+def count_here(path: Path, workspace: Path, fmt: LogFormat, engine: Engine, wanted: Filter, max_bad_lines: int) -> Summary:
     """Count on this machine."""
-    return count(path.name, workspace, fmt, wanted, partial(read_here, path, fmt, engine, wanted, max_bad_lines))
+    check(wanted, fmt)
+    log = recognised(find(path, fmt))
+    return count(path.name, workspace, fmt, wanted, partial(read_here, log, engine, wanted, max_bad_lines))
 
 
 def count_on_spark(
@@ -86,13 +85,13 @@ def count_on_spark(
     """Count on a cluster. The path is whatever its Spark reads."""
     from pipeline.engines import spark as engine  # only here is pyspark needed
 
+    check(wanted, fmt)
     name = PurePosixPath(path).name
     return count(name, workspace, fmt, wanted, partial(engine.count, spark, path, fmt, wanted, max_bad_lines))
 
 
-def read_here(path: Path, fmt: LogFormat, engine: Engine, wanted: Filter, max_bad_lines: int, reject: Reject) -> Counted:
+def read_here(log: Log, engine: Engine, wanted: Filter, max_bad_lines: int, reject: Reject) -> Counted:
     """Both passes over a log on this machine."""
-    log = recognised(find(path, fmt))
     demand = sketch.Demand(wanted.min_displays, wanted.positions, wanted.unit is Unit.impressions)
     counters, census = survey(log, demand, max_bad_lines, reject)
     counts = exactly(engine, candidates(log, demand, counters), wanted)
