@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,21 +13,20 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from pyspark.sql import SparkSession
 
-from bandits.simulate import Played
-from pipeline import artefacts, formats, published
+from pipeline import artefacts, formats
 from pipeline.artefacts import COUNTS, REJECTS
 from pipeline.cluster import session
 from pipeline.engines import polars
-from pipeline.experiments import EXPERIMENTS
+from pipeline.errors import DataError
 from pipeline.filter import Filter
 from pipeline.stages import simulate as stage
 from pipeline.stages.count import count_here, count_on_spark
-from pipeline.stages.parts import Game
 from tests.conftest import Pbm, kdd, spark_here
+from tests.test_shards import assert_same_runs, game
 
 KDD = formats.load("kdd2012")
 SECONDS = 120  # until a cluster of three processes must have answered
@@ -107,25 +105,35 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
         started.stop()
 
 
-@contextmanager
-def on(standalone: Standalone, **settings: str) -> Iterator[Any]:
-    wanted = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", "spark.ui.enabled": "false", **settings}
-    with session(spark_here(standalone.url, **wanted)) as spark:
-        yield spark
+SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.ui.enabled": "false",
+    "spark.sql.files.maxPartitionBytes": "1m",  # some 25 tasks in each pass
+}
+
+
+@pytest.fixture(scope="module")
+def spark(standalone: Standalone) -> Iterator[SparkSession]:
+    with session(spark_here(standalone.url, **SETTINGS)) as started:
+        yield started
 
 
 @contextmanager
-def killing(standalone: Standalone, spark: Any, after: int) -> Iterator[None]:
-    """Kill a worker when so many tasks are done, while the block still works; both workers are there, and busy."""
-    context, over = spark.sparkContext, threading.Event()
+def killing(standalone: Standalone, spark: SparkSession, after: int) -> Iterator[None]:
+    """Kill a worker when so many tasks of a stage are done; both have an executor then, and a new one comes afterwards."""
+    context: Any = spark.sparkContext
+    over = threading.Event()
     killed: list[int] = []
+
+    def executors() -> int:
+        return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # the driver is none
 
     def watch() -> None:
         tracker = context.statusTracker()
-        while not over.wait(0.02):
+        while not over.wait(0.05):
             done = [tracker.getStageInfo(number).numCompletedTasks for number in tracker.getActiveStageIds()]
-            executors = context._jsc.sc().statusTracker().getExecutorInfos()
-            if done and max(done) >= after and len(executors) == 3:  # with the driver
+            if done and max(done) >= after and executors() == 2:
                 killed.append(max(done))
                 standalone.kill_a_worker()
                 return
@@ -138,18 +146,23 @@ def killing(standalone: Standalone, spark: Any, after: int) -> Iterator[None]:
         over.set()
         watcher.join()
     assert killed, "the work was done before a worker could be killed"
-    assert standalone.state()["aliveworkers"] == 1
+    eventually("the loss to be noticed", lambda: standalone.state().get("aliveworkers") == 1)
     standalone.add_workers(1)
+    eventually("an executor on the new worker", lambda: executors() == 2)
+
+
+WANTED = Filter(min_displays=60, min_ads=4)  # so that a part of the log leaves something
 
 
 @pytest.fixture(scope="module")
 def counted_here(default_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The default log with some bad lines, and the workspace in which this machine has counted it."""
+    """A tenth of the default log with some bad lines, and the workspace in which this machine has counted it."""
     folder = tmp_path_factory.mktemp("counted")
-    content = (default_workspace / "raw" / "training.txt").read_bytes()
-    half = content.index(b"\n", len(content) // 2) + 1
-    (folder / "log.txt").write_bytes(content[:half] + b"rubbish\n\n" + content[half:] + kdd(1, 1, 3, depth=2))
-    count_here(folder / "log.txt", folder, KDD, polars.count, Filter(), 10)
+    with (default_workspace / "raw" / "training.txt").open("rb") as file:
+        lines = file.readlines(27_000_000)
+    lines[200_000:200_000] = [b"rubbish\n", b"\n"]
+    (folder / "log.txt").write_bytes(b"".join(lines) + kdd(1, 1, 3, depth=2))
+    assert count_here(folder / "log.txt", folder, KDD, polars.count, WANTED, 10).kept > 100_000
     return folder / "log.txt", folder
 
 
@@ -158,66 +171,48 @@ def assert_same_rows(one: Path, other: Path) -> None:
         assert_frame_equal(artefacts.read(artefact, one), artefacts.read(artefact, other))
 
 
-def test_the_command_counts_on_a_cluster(standalone: Standalone, counted_here: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_command_counts_on_a_cluster(
+    standalone: Standalone, counted_here: tuple[Path, Path], tmp_path: Path, pbm: Pbm
+) -> None:
     log, here = counted_here
-    options = ["--engine", "spark", "--spark-master", standalone.url, "--spark-conf", "spark.executor.memory=512m"]
-    command: list[str | Path] = [Path(sys.executable).parent / "pbm", "count", log, "-w", tmp_path, "--json", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["queries"] == 8
-    assert done.stderr == (
+    options = [option for key, value in SETTINGS.items() for option in ("--spark-conf", f"{key}={value}")]
+    wanted = ("--min-displays", WANTED.min_displays, "--min-ads", WANTED.min_ads)
+    there = ("--engine", "spark", "--spark-master", standalone.url, *options)
+    outcome = pbm("count", log, "-w", tmp_path, *wanted, *there, "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["queries"] == artefacts.read(COUNTS, here)["query_id"].n_unique()
+    assert outcome.err == (
         f"pbm: note: {log} does not end with a newline; if its last line was cut inside its last field, no check can tell\n"
         f"pbm: note: bad lines are set aside in {tmp_path}/rejects.parquet; up to 1,000 are tolerated (--max-bad-lines)\n"
     )
     assert_same_rows(tmp_path, here)
 
 
-@pytest.mark.parametrize("after", [3, 60])  # of 70 tasks in each pass
+@pytest.mark.parametrize("after", [3, 20])
 def test_a_count_outlives_a_killed_worker(
-    standalone: Standalone, counted_here: tuple[Path, Path], after: int, tmp_path: Path
+    standalone: Standalone, spark: SparkSession, counted_here: tuple[Path, Path], after: int, tmp_path: Path
 ) -> None:
     log, here = counted_here
-    with on(standalone, **{"spark.sql.files.maxPartitionBytes": "4m"}) as spark, killing(standalone, spark, after):
-        count_on_spark(str(log), tmp_path, KDD, spark, Filter(), 10)
+    with killing(standalone, spark, after):
+        count_on_spark(str(log), tmp_path, KDD, spark, WANTED, 10)
     assert_same_rows(tmp_path, here)
 
 
-def game(runs: int, tmp_path: Path) -> Game:
-    return stage.game_of(EXPERIMENTS["synthetic"], tmp_path, runs, 3000, 5, None)
-
-
-def assert_same_runs(one: Played, other: Played) -> None:
-    assert one.regret.tobytes() == other.regret.tobytes()
-    assert [shown.tobytes() for shown in one.displays] == [shown.tobytes() for shown in other.displays]
-
-
-def test_simulated_runs_outlive_a_killed_worker(standalone: Standalone, tmp_path: Path) -> None:
+def test_simulated_runs_outlive_a_killed_worker(standalone: Standalone, spark: SparkSession, tmp_path: Path) -> None:
     played, (player,) = game(4000, tmp_path), stage.players("pbm-ts")
-    with on(standalone) as spark, killing(standalone, spark, 2):
+    with killing(standalone, spark, 2):
         found, _ = stage.play_on_spark(spark, played, player)
     assert_same_runs(found, stage.play_here(2, played, player)[0])
 
 
-def test_rows_do_not_depend_on_where_or_in_how_many_shards_runs_are_played(
-    tmp_path: Path, pbm: Pbm, monkeypatch: pytest.MonkeyPatch
+def test_a_worker_with_another_version_is_told_apart(
+    spark: SparkSession, counted_here: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All policies on the published models, by the command; then one with fewer and more shards than runs."""
-    from pipeline import shards
+    from pipeline import __version__
+    from pipeline.engines import spark as engine
 
-    spark_here("local")
-    models = [{"query_id": model.query_id, "theta": model.theta, "kappa": model.kappa} for model in published.MODELS]
-    pl.DataFrame(models, strict=False).write_parquet(tmp_path / "models.parquet")
-    options = ("simulate", "--models", tmp_path / "models.parquet", "--runs", 7, "--horizon", 200)
-    policies = ("--policies", "pbm-ucb,pbm-pie(epsilon=0.1),pbm-ts,bc-mp-ts,rba-kl-ucb,pbm-kl-ucb,oracle,uniform")
-    assert pbm(*options, *policies, "-w", tmp_path / "here").code == 0
-    outcome = pbm(*options, *policies, "-w", tmp_path / "there", "--engine", "spark", "--spark-master", "local[2]")
-    assert outcome.code == 0, outcome.err
-    for folder in ("simulations", "regret", "displays", "bounds"):
-        name = f"{folder}/kdd.parquet"
-        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes(), name
-    played, (player,) = game(5, tmp_path), stage.players("pbm-ts")
-    expected = stage.play_here(1, played, player)[0]
-    with session(spark_here("local[2]")) as spark:
-        for each in (1, 2, 100):
-            monkeypatch.setattr(shards, "SHARDS_PER_CORE", each)
-            assert_same_runs(stage.play_on_spark(spark, played, player)[0], expected)
+    monkeypatch.setattr(engine, "__version__", "0.0")
+    with pytest.raises(DataError) as error:
+        count_on_spark(str(counted_here[0]), tmp_path, KDD, spark, WANTED, 10)
+    assert str(error.value) == f"a worker has pbm {__version__}, and this side 0.0; install the same everywhere"
+    assert not list(tmp_path.iterdir())
