@@ -70,13 +70,13 @@ paper: install ## every experiment at the paper's size (20 minutes; stopped, it 
 
 test: ## the tests, those of the Spark engine included
 	@$(MAKE) --no-print-directory install EXTRAS=spark
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
-test-lowest: ## the tests, on the oldest versions that pyproject.toml allows
+test-lowest: ## the tests, but for the long ones, on the oldest versions that pyproject.toml allows
 	$(PYTHON) -m venv --clear .venv-lowest
 	$(PYTHON) tests/lowest.py > .venv-lowest/lowest.txt
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint .venv-lowest/lowest.txt --editable '.[dev,spark]'
-	NUMBA_CACHE_DIR=$(CURDIR)/.venv-lowest/kernels .venv-lowest/bin/pytest  # another numba's kernels, out of the way of ours
+	NUMBA_CACHE_DIR=$(CURDIR)/.venv-lowest/kernels .venv-lowest/bin/pytest -n 2 --dist loadfile -m 'not long'  # another numba's kernels, out of the way of ours
 
 lint: ## ruff and mypy --strict
 	@$(MAKE) --no-print-directory install EXTRAS=spark

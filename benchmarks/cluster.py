@@ -73,13 +73,16 @@ def main() -> None:
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     smaller, log = (synthesized(size)[0] for size in (max(lines // SMALLER, 3_000_000), lines))
     small_seconds, _, small_python = on_spark(smaller)
-    ratios, seconds, java, python = [], [], [], []
+    ratios, runs = [], []
     for _ in range(rounds):
         polars = counted(log, "polars").seconds
-        spark = on_spark(log)
-        for values, value in zip((seconds, java, python, ratios), (*spark, spark[0] / polars), strict=True):
-            values.append(value)
-        print(f"polars {polars:.1f} s  spark {spark[0]:.1f} s  java {spark[1]:.0f} MiB  python {spark[2]:.0f} MiB", flush=True)
+        runs.append(on_spark(log))
+        ratios.append(runs[-1][0] / polars)
+        print(
+            f"polars {polars:.1f} s  spark {runs[-1][0]:.1f} s  java {runs[-1][1]:.0f} MiB  python {runs[-1][2]:.0f} MiB",
+            flush=True,
+        )
+    seconds, java, python = zip(*runs, strict=True)
     start = small_seconds - (statistics.median(seconds) - small_seconds) / (SMALLER - 1)
     per_line = (statistics.median(seconds) - start) / lines * (os.cpu_count() or 1)
     print(f"spark over polars, {lines:,} lines: {statistics.median(ratios):.1f}")

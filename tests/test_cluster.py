@@ -8,25 +8,24 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from polars.testing import assert_frame_equal
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 
 from pipeline import artefacts, formats
 from pipeline.artefacts import COUNTS, REJECTS
-from pipeline.cluster import session
 from pipeline.engines import polars
-from pipeline.errors import DataError
 from pipeline.filter import Filter
-from pipeline.stages import simulate as stage
-from pipeline.stages.count import count_here, count_on_spark
+from pipeline.stages.count import count_here
 from tests.conftest import Pbm, kdd, spark_here
-from tests.test_shards import assert_same_runs, game
+
+pytestmark = pytest.mark.long
 
 KDD = formats.load("kdd2012")
 SECONDS = 120  # until a cluster of three processes must have answered
@@ -113,30 +112,29 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def spark(standalone: Standalone) -> Iterator[SparkSession]:
-    with session(spark_here(standalone.url, **SETTINGS)) as started:
-        yield started
+ON_LOOPBACK = [option for key, value in SETTINGS.items() for option in ("--spark-conf", f"{key}={value}")]
 
 
 @contextmanager
-def killing(standalone: Standalone, spark: SparkSession, after: int) -> Iterator[None]:
-    """Kill a worker when so many tasks of a stage are done; both have an executor then, and a new one comes afterwards."""
-    context: Any = spark.sparkContext
+def killing(standalone: Standalone, after: int) -> Iterator[None]:
+    """Kill a worker when so many tasks of a stage are done and both workers have an executor; afterwards a new one comes."""
     over = threading.Event()
-    killed: list[int] = []
+    killed: list[bool] = []
 
-    def executors() -> int:
-        return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # the driver is none
+    def ready() -> bool:
+        context: Any = SparkContext._active_spark_context
+        tracker = context.statusTracker()
+        executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # the driver is none
+        done = [stage.numCompletedTasks for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()) if stage]
+        return executors == 2 and max(done, default=0) >= after
 
     def watch() -> None:
-        tracker = context.statusTracker()
         while not over.wait(0.05):
-            done = [tracker.getStageInfo(number).numCompletedTasks for number in tracker.getActiveStageIds()]
-            if done and max(done) >= after and executors() == 2:
-                killed.append(max(done))
-                standalone.kill_a_worker()
-                return
+            with suppress(AttributeError, Py4JError):  # no context yet, or one that starts or ends just now
+                if ready():
+                    killed.append(True)
+                    standalone.kill_a_worker()
+                    return
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -148,7 +146,6 @@ def killing(standalone: Standalone, spark: SparkSession, after: int) -> Iterator
     assert killed, "the work was done before a worker could be killed"
     eventually("the loss to be noticed", lambda: standalone.state().get("aliveworkers") == 1)
     standalone.add_workers(1)
-    eventually("an executor on the new worker", lambda: executors() == 2)
 
 
 WANTED = Filter(min_displays=60, min_ads=4)  # so that a part of the log leaves something
@@ -166,53 +163,31 @@ def counted_here(default_workspace: Path, tmp_path_factory: pytest.TempPathFacto
     return folder / "log.txt", folder
 
 
-def assert_same_rows(one: Path, other: Path) -> None:
-    for artefact in (COUNTS, REJECTS):
-        assert_frame_equal(artefacts.read(artefact, one), artefacts.read(artefact, other))
-
-
-def test_the_command_counts_on_a_cluster(
+def test_a_count_outlives_a_killed_worker(
     standalone: Standalone, counted_here: tuple[Path, Path], tmp_path: Path, pbm: Pbm
 ) -> None:
     log, here = counted_here
-    options = [option for key, value in SETTINGS.items() for option in ("--spark-conf", f"{key}={value}")]
     wanted = ("--min-displays", WANTED.min_displays, "--min-ads", WANTED.min_ads)
-    there = ("--engine", "spark", "--spark-master", standalone.url, *options)
-    outcome = pbm("count", log, "-w", tmp_path, *wanted, *there, "--json")
+    with killing(standalone, after=3):
+        there = ("--engine", "spark", "--spark-master", standalone.url, *ON_LOOPBACK)
+        outcome = pbm("count", log, "-w", tmp_path, *wanted, *there, "--json")
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["queries"] == artefacts.read(COUNTS, here)["query_id"].n_unique()
     assert outcome.err == (
         f"pbm: note: {log} does not end with a newline; if its last line was cut inside its last field, no check can tell\n"
         f"pbm: note: bad lines are set aside in {tmp_path}/rejects.parquet; up to 1,000 are tolerated (--max-bad-lines)\n"
     )
-    assert_same_rows(tmp_path, here)
+    for artefact in (COUNTS, REJECTS):
+        assert_frame_equal(artefacts.read(artefact, tmp_path), artefacts.read(artefact, here))
 
 
-@pytest.mark.parametrize("after", [3, 20])
-def test_a_count_outlives_a_killed_worker(
-    standalone: Standalone, spark: SparkSession, counted_here: tuple[Path, Path], after: int, tmp_path: Path
-) -> None:
-    log, here = counted_here
-    with killing(standalone, spark, after):
-        count_on_spark(str(log), tmp_path, KDD, spark, WANTED, 10)
-    assert_same_rows(tmp_path, here)
-
-
-def test_simulated_runs_outlive_a_killed_worker(standalone: Standalone, spark: SparkSession, tmp_path: Path) -> None:
-    played, (player,) = game(4000, tmp_path), stage.players("pbm-ts")
-    with killing(standalone, spark, 2):
-        found, _ = stage.play_on_spark(spark, played, player)
-    assert_same_runs(found, stage.play_here(2, played, player)[0])
-
-
-def test_a_worker_with_another_version_is_told_apart(
-    spark: SparkSession, counted_here: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pipeline import __version__
-    from pipeline.engines import spark as engine
-
-    monkeypatch.setattr(engine, "__version__", "0.0")
-    with pytest.raises(DataError) as error:
-        count_on_spark(str(counted_here[0]), tmp_path, KDD, spark, WANTED, 10)
-    assert str(error.value) == f"a worker has pbm {__version__}, and this side 0.0; install the same everywhere"
-    assert not list(tmp_path.iterdir())
+def test_simulated_runs_outlive_a_killed_worker(standalone: Standalone, tmp_path: Path, pbm: Pbm) -> None:
+    command = ("simulate", "--experiment", "synthetic", "--policies", "pbm-ts", "--runs", 4000, "--horizon", 3000)
+    with killing(standalone, after=2):
+        there = ("--engine", "spark", "--spark-master", standalone.url, *ON_LOOPBACK)
+        outcome = pbm(*command, "-w", tmp_path / "there", *there)
+    assert outcome.code == 0, outcome.err
+    assert pbm(*command, "-w", tmp_path / "here").code == 0
+    for folder in ("simulations", "regret", "displays", "bounds"):
+        name = f"{folder}/synthetic.parquet"
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes(), name

@@ -131,6 +131,7 @@ def test_an_output_that_is_no_file(tmp_path: Path, pbm: Pbm) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["polars", "duckdb"])
 def test_ctrl_c_is_answered_with_one_line(engine: str, default_workspace: Path, tmp_path: Path) -> None:
     """At moments spread over the whole run, the second pass included, where the engine holds the reins."""

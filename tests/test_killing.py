@@ -7,9 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from pipeline import artefacts
 from pipeline.artefacts import COUNTS, REJECTS
 from tests.conftest import Pbm
+
+pytestmark = pytest.mark.long
 
 PBM = str(Path(sys.executable).with_name("pbm"))
 MOMENTS = 10

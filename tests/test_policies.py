@@ -43,6 +43,7 @@ def trajectory(name: str, played: World, horizon: int, seed: int) -> NDArray[np.
     return regret
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("played", [SYNTHETIC, RARE], ids=["synthetic", "rare"])
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_whole_trajectory_is_the_plain_one(name: str, played: World) -> None:

@@ -34,6 +34,8 @@ from bandits.hull import HEIGHT, MASS, POINT, SLOPE, cover, draw_from_hull, plac
 from bandits.thompson import Sampler, draw, learn, prepare, sampler
 from tests.naive_policies import slow_derivatives
 
+pytestmark = pytest.mark.long
+
 STATES = {
     "never shown": ([0, 0, 0], [0, 0, 0], [0.9, 0.6, 0.3]),
     "no clicks": ([0, 0, 0], [50, 30, 10], [1.0, 0.5, 0.2]),

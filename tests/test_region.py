@@ -12,6 +12,8 @@ from bandits.kl import kl
 from bandits.region import Region, cost, curvature, first_guess, learn, look_at, nothing_seen, reaches, slope, upper
 from tests.naive_policies import slow_cost, slow_kl, slow_kl_ucb, slow_upper
 
+pytestmark = pytest.mark.long
+
 
 def region_of(clicks: Any, displays: Any, kappa: Any) -> Region:
     """One arm with these counts."""

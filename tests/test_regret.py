@@ -9,6 +9,8 @@ from bandits.simulate import checkpoints, generator, play_run, player, simulate,
 from bandits.world import world
 from pipeline.published import MODELS
 
+pytestmark = pytest.mark.long
+
 SYNTHETIC = world([0.45, 0.35, 0.25, 0.15, 0.05], [0.9, 0.6, 0.3])
 TS = player(POLICIES["pbm-ts"])
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -107,21 +108,41 @@ def test_the_report_of_a_whole_run(workspace: Path, pbm: Pbm) -> None:
         assert text in html
 
 
-def test_the_same_workspace_gives_the_same_page(workspace: Path, tmp_path: Path, pbm: Pbm) -> None:
-    pages = []
-    for name in ("one", "two"):
-        assert pbm("report", "-w", workspace, "--out", tmp_path / name).code == 0
-        pages.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
-    assert pages[0] == pages[1]
+STALE = {"theta-99.svg": False, "regret-old.png": False, "notes.txt": True, "own.svg": True}  # whether a report leaves it
 
 
-def test_the_verdicts_on_the_page_are_those_of_the_command(workspace: Path, tmp_path: Path, pbm: Pbm) -> None:
-    result = json.loads(pbm("report", "-w", workspace, "--out", tmp_path, "--json").out)
-    html = (tmp_path / "index.html").read_text()
-    shown = re.findall(r'<span class="verdict \w+">([^<]+)</span>', html)
+@pytest.fixture(scope="module")
+def again(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The report of the whole run in a folder with other things in it, and what the command says of it."""
+    folder = tmp_path_factory.mktemp("again")
+    for name in STALE:
+        (folder / name).write_text("")
+    command = [str(Path(sys.executable).with_name("pbm")), "report", "-w", str(workspace), "--out", str(folder), "--json"]
+    return folder, json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def page_of(folder: Path, pbm: Pbm) -> Path:
+    """The report of a workspace, made if no test has made it yet."""
+    if not (folder / "report").exists():
+        assert pbm("report", "-w", folder).code == 0
+    return folder / "report"
+
+
+def test_the_same_workspace_gives_the_same_page(workspace: Path, again: tuple[Path, Any], pbm: Pbm) -> None:
+    for path in page_of(workspace, pbm).iterdir():
+        assert path.read_bytes() == (again[0] / path.name).read_bytes(), path.name
+
+
+def test_the_verdicts_on_the_page_are_those_of_the_command(again: tuple[Path, Any]) -> None:
+    folder, result = again
+    shown = re.findall(r'<span class="verdict \w+">([^<]+)</span>', (folder / "index.html").read_text())
     assert shown == [claim["verdict"] for claim in result["claims"]]
     assert len(shown) == 7
     assert all(claim["estimate"] is not None for claim in result["claims"])
+
+
+def test_figures_of_an_earlier_report_go_and_other_files_stay(again: tuple[Path, Any]) -> None:
+    assert {name: (again[0] / name).exists() for name in STALE} == STALE
 
 
 def test_a_report_of_nothing_says_what_to_run(tmp_path: Path, pbm: Pbm) -> None:
@@ -146,18 +167,6 @@ def test_a_report_without_simulations_shows_the_models(workspace: Path, tmp_path
     html = (tmp_path / "report" / "index.html").read_text()
     assert "there is no simulations/kdd.parquet" in html
     assert (tmp_path / "report" / "theta-1.svg").exists()
-
-
-def test_figures_of_an_earlier_report_go_and_other_files_stay(workspace: Path, tmp_path: Path, pbm: Pbm) -> None:
-    for name in ("theta-99.svg", "regret-old.png", "notes.txt", "own.svg"):
-        (tmp_path / name).write_text("")
-    pbm("report", "-w", workspace, "--out", tmp_path)
-    assert {name: (tmp_path / name).exists() for name in ("theta-99.svg", "regret-old.png", "notes.txt", "own.svg")} == {
-        "theta-99.svg": False,
-        "regret-old.png": False,
-        "notes.txt": True,
-        "own.svg": True,
-    }
 
 
 def contrast(one: str, other: str) -> float:
@@ -253,6 +262,7 @@ def served() -> Iterator[Any]:
         server.server_close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1200, 390])
 @pytest.mark.parametrize("which", ["workspace", "hostile"])
 def test_the_page_in_a_browser(
@@ -262,9 +272,7 @@ def test_the_page_in_a_browser(
     browser = shutil.which("chromium")
     if browser is None:
         skip_outside_ci("Chromium is not installed")
-    folder = request.getfixturevalue(which)
-    pbm("report", "-w", folder)
-    address, asked = served(folder / "report")
+    address, asked = served(page_of(request.getfixturevalue(which), pbm))
     command = [str(browser), *CHROMIUM, f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900"]
     done = subprocess.run(
         [*command, "--dump-dom", f"{address}/index.html"], capture_output=True, text=True, timeout=120, check=True

@@ -1,6 +1,5 @@
 """What is said, and how soon, when Spark, Java, a master, a worker's package or the log is not there."""
 
-import os
 import re
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from tests.conftest import Pbm, kdd, spark_here
 from tests.test_cluster import free_port
 
 SOON = 60  # seconds, on a busy machine, with the start of Java; Spark alone would try for as long before it names the cause
+ON_ONE_CORE = ("--engine", "spark", "--spark-master", "local[1]")
 WAY_OUT = "install Java 17 or newer (a headless one will do) and have `java` on the path, or set JAVA_HOME"
 
 
@@ -92,64 +92,53 @@ def test_pyspark_missing(tmp_path: Path) -> None:
     )
 
 
-def on_spark(log: Path, *options: str) -> tuple[int, str, float]:
-    """Exit code, message and seconds of a count on this machine's Spark, in a process of its own."""
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        (True, r"a worker's Python has no module '[\w.]+'"),
+        (False, r"a worker cannot run '\S+/bare/bin/python', the Python of this side"),
+    ],
+)
+@pytest.mark.long
+def test_a_worker_without_the_package_or_the_python(there: bool, said: str, tmp_path: Path, pbm: Pbm) -> None:
+    (tmp_path / "log.txt").write_bytes(kdd(1, 1, 1))
+    if there:
+        venv.create(tmp_path / "bare", with_pip=False)
     spark_here("local")
-    command: list[str | Path] = [
-        Path(sys.executable).parent / "pbm",
-        "count",
-        log,
-        "-w",
-        log.parent,
-        "--engine",
-        "spark",
-        *options,
-    ]
     start = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
-    assert done.stdout == ""
-    return done.returncode, done.stderr, time.monotonic() - start
-
-
-def test_a_worker_without_the_package(tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_bytes(kdd(1, 1, 1))
-    venv.create(tmp_path / "bare", with_pip=False)
-    python = tmp_path / "bare" / "bin" / "python"
-    code, message, seconds = on_spark(
-        tmp_path / "log.txt", "--spark-master", "local[1]", "--spark-conf", f"spark.pyspark.python={python}"
-    )
-    assert (code, seconds < SOON) == (1, True)
+    conf = f"spark.pyspark.python={tmp_path}/bare/bin/python"
+    outcome = pbm("count", tmp_path / "log.txt", "-w", tmp_path, *ON_ONE_CORE, "--spark-conf", conf)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert time.monotonic() - start < SOON
     assert re.fullmatch(
-        r"pbm: error: a worker's Python has no module '[\w.]+'; install pbm \S+ there \(pip install 'pbm-bandits\[spark\]'\), "
+        rf"pbm: error: {said}; install pbm \S+ there \(pip install 'pbm-bandits\[spark\]'\), "
         r"or name a Python that has it: --spark-conf spark\.pyspark\.python=PATH\n",
-        message,
-    ), message
+        outcome.err,
+    ), outcome.err
 
 
-def test_a_worker_without_the_python(tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_bytes(kdd(1, 1, 1))
-    code, message, seconds = on_spark(
-        tmp_path / "log.txt", "--spark-master", "local[1]", "--spark-conf", "spark.pyspark.python=/no/python"
+@pytest.mark.long
+def test_a_log_that_is_not_there(tmp_path: Path, pbm: Pbm) -> None:
+    spark_here("local")
+    start = time.monotonic()
+    assert pbm("count", tmp_path / "log.txt", "-w", tmp_path, *ON_ONE_CORE) == (
+        1,
+        "",
+        f"pbm: error: there is no log at {tmp_path}/log.txt; check the path, or make a synthetic log with `pbm synthesize`\n",
     )
-    assert (code, seconds < SOON) == (1, True)
-    assert message.startswith("pbm: error: a worker cannot run '/no/python', the Python of this side; install pbm ")
+    assert time.monotonic() - start < SOON
 
 
-def test_a_log_that_is_not_there(tmp_path: Path) -> None:
-    code, message, seconds = on_spark(tmp_path / "log.txt")
-    assert (code, seconds < SOON) == (1, True)
-    assert message == (
-        f"pbm: error: there is no log at {tmp_path}/log.txt; check the path, or make a synthetic log with `pbm synthesize`\n"
-    )
-
-
-def test_a_setting_that_spark_refuses(tmp_path: Path) -> None:
+def test_a_setting_that_java_refuses(tmp_path: Path) -> None:
+    """In a process of its own, as Java is started once in each."""
+    spark_here("local")
     (tmp_path / "log.txt").write_bytes(kdd(1, 1, 1))
-    code, message, _ = on_spark(tmp_path / "log.txt", "--spark-conf", "spark.driver.memory=lots")
-    assert code == 1
-    assert message.startswith("pbm: error: Spark failed: ")
-    assert "lots" in message
-    assert message.count("\n") == 1
+    command = [str(Path(sys.executable).with_name("pbm")), "count", str(tmp_path / "log.txt"), "-w", str(tmp_path), *ON_ONE_CORE]
+    done = subprocess.run([*command, "--spark-conf", "spark.driver.memory=lots"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("pbm: error: Spark failed: ")
+    assert "-Xmxlots" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_options_that_go_with_spark_alone(tmp_path: Path, pbm: Pbm) -> None:

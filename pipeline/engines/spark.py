@@ -40,7 +40,8 @@ from pipeline.log.opening import BYTE_ORDER_MARK, FIRST_BYTES, MAGIC, UNREADABLE
 from pipeline.log.scanning import Batch, arrow
 from pipeline.log.sniffing import LOOKED_AT, recognised_text
 
-BLOCK = pa.struct([(name, pa.int64()) for name in ("file", "start", "lines", "good", "above", "low", "high", "bytes")])
+FOUND = ("lines", "good", "above", "low", "high", "bytes")  # of a block: lines, those above the positions, fingerprint, size
+BLOCK = pa.struct([(name, pa.int64()) for name in ("file", "start", *FOUND)])
 SURVEY = pa.schema([("query", pa.int64()), ("displays", pa.int64()), ("block", BLOCK)])
 KEY = ("query_id", "ad_id", "position")
 SUMS = ("lines", "clicked_lines", "impressions", "clicks")
@@ -69,7 +70,7 @@ class Log(NamedTuple):
 class Plan(NamedTuple):
     """What the first pass found out for the second."""
 
-    queries: Broadcast[NDArray[np.int64]]  # that may pass, sorted; of text ids, their hashes
+    queries: NDArray[np.int64]  # that may pass, sorted; of text ids, their hashes
     lines_before: dict[Block, int]  # lines of its file before a block
 
 
@@ -81,10 +82,10 @@ def count(spark: SparkSession, path: str, fmt: LogFormat, wanted: Filter, max_ba
         tasks = lines.rdd.getNumPartitions()
     with watched(spark, "reading", tasks):
         queries, blocks = surveyed(lines, log)
-    total = {name: sum(blocks[name].to_list()) for name in ("lines", "good", "above", "low", "high")}
+    total = {name: sum(blocks[name].to_list()) for name in FOUND}
     n_bad = total["lines"] - total["good"]
     lines_before, cut = numbered(blocks, files, header=bool(log.reading.header))
-    plan = Plan(spark.sparkContext.broadcast(queries), lines_before)
+    plan = spark.sparkContext.broadcast(Plan(queries, lines_before))
     refused = n_bad > max_bad_lines or total["good"] == 0
     log = log._replace(reading=log.reading._replace(cut=cut, most_bad=QUOTED_REJECTS if refused else max_bad_lines))
     if refused:
@@ -211,7 +212,9 @@ def numbered(blocks: pl.DataFrame, files: list[File], *, header: bool) -> tuple[
     return {Block(file, start): n for file, start, n in before.iter_rows()}, frozenset(cut)
 
 
-def counted(lines: DataFrame, log: Log, plan: Plan, files: list[File], n_bad: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+def counted(
+    lines: DataFrame, log: Log, plan: Broadcast[Plan], files: list[File], n_bad: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows of `counts.parquet` and of `rejects.parquet`."""
     wanted = log.wanted
     rows = lines.mapInArrow(partial(tally, log, plan), from_arrow_schema(tally_schema(log.reading.fmt)))
@@ -229,11 +232,12 @@ def counted(lines: DataFrame, log: Log, plan: Plan, files: list[File], n_bad: in
         .where(f.col("cells") >= min(wanted.min_ads * wanted.positions, LARGEST))
         .select(*KEY, *SUMS)
     )
-    found = pl.DataFrame(counts.toArrow())
-    return found, rejected(rows if n_bad else rows.limit(0), files)
+    found = pl.DataFrame(counts.toArrow()), rejected(rows if n_bad else rows.limit(0), files)
+    rows.unpersist()
+    return found
 
 
-def first_bad(lines: DataFrame, log: Log, plan: Plan, files: list[File], blocks: pl.DataFrame) -> pl.DataFrame:
+def first_bad(lines: DataFrame, log: Log, plan: Broadcast[Plan], files: list[File], blocks: pl.DataFrame) -> pl.DataFrame:
     """The first bad lines of the first file that has some."""
     bad = set(blocks.filter(pl.col("lines") > pl.col("good"))["file"])
     address = next((file.address for file in files if file.number in bad), "")
@@ -279,19 +283,18 @@ def survey(log: Log, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
             block.update(above=above, fingerprint=fingerprint)
             columns = [arrow(queries), arrow(displays), pa.nulls(queries.size, BLOCK)]
             yield pa.RecordBatch.from_arrays(columns, schema=SURVEY)
-    described = [
-        # A fingerprint in halves, so that sums of many stay below 2^63.
-        {**block._asdict(), **found, "low": found["fingerprint"] % 2**32, "high": (found["fingerprint"] >> 32) % 2**32}
-        for block, found in blocks.items()
-    ]
+    for found in blocks.values():  # a fingerprint in halves, so that sums of many stay below 2^63
+        found.update(low=found["fingerprint"] % 2**32, high=(found["fingerprint"] >> 32) % 2**32)
+    described = [{**block._asdict(), **{name: found[name] for name in FOUND}} for block, found in blocks.items()]
     columns = [pa.nulls(len(blocks), pa.int64()), arrow(np.zeros(len(blocks), np.int64)), pa.array(described, BLOCK)]
     yield pa.RecordBatch.from_arrays(columns, schema=SURVEY)
 
 
-def tally(log: Log, plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def tally(log: Log, plan: Broadcast[Plan], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The second pass over some lines: the cells of queries that may pass, counted batch by batch, and the bad lines."""
     same_version(log.version)
-    queries, schema = plan.queries.value, tally_schema(log.reading.fmt)
+    queries, lines_before = plan.value
+    schema = tally_schema(log.reading.fmt)
 
     def work(batch: Batch) -> pa.Table:
         columns = batch.columns
@@ -316,7 +319,7 @@ def tally(log: Log, plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
     for block, before, _, chunk in parts(batches, log.reading, work):
         for bad in chunk.bad:
-            lines = pc.add(bad["line"], plan.lines_before[block] + before + 1)
+            lines = pc.add(bad["line"], lines_before[block] + before + 1)
             yield padded(bad.set_column(0, "line", lines).append_column("file", pa.array([block.file] * len(bad))), schema)
         for cells in chunk.results:
             yield padded(cells, schema)

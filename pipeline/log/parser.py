@@ -222,8 +222,8 @@ def lay_out(letters, offsets, text):
     """Copy lines that lie one behind the other, `letters[offsets[k]:offsets[k + 1]]`, with a newline behind each."""
     n = 0
     for k in range(offsets.size - 1):
-        for i in range(offsets[k], offsets[k + 1]):
-            text[n] = letters[i]
-            n += 1
+        length = offsets[k + 1] - offsets[k]
+        text[n : n + length] = letters[offsets[k] : offsets[k + 1]]
+        n += length
         text[n] = NEWLINE
         n += 1
