@@ -107,3 +107,31 @@ def hot(columns, counters, demand, kept):
             kept[n] = i
             n += 1
     return n
+
+
+@njit(cache=True, nogil=True)
+def query_buckets(columns, demand, bits, buckets):
+    """The counter, of 2^bits by query alone, of each line at a position the filter looks at. buckets: uint32[n]. How many.
+
+    Coarser than cells, and enough where the second pass can count all cells of a query that may pass: a query needs as many
+    displays as all its cells together, so as many counters go further.
+    """
+    shift = np.uint64(64 - bits)
+    n = 0
+    for i in range(columns.shape[1]):
+        if columns[POSITION, i] <= demand.n_positions:
+            buckets[n] = mix(np.uint64(columns[QUERY, i]) + GOLDEN) >> shift
+            n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def hot_queries(columns, hot, demand, bits, kept):
+    """The lines, at positions the filter looks at, of queries in hot counters. hot: bool[2^bits]; kept as in `hot`."""
+    shift = np.uint64(64 - bits)
+    n = 0
+    for i in range(columns.shape[1]):
+        if columns[POSITION, i] <= demand.n_positions and hot[mix(np.uint64(columns[QUERY, i]) + GOLDEN) >> shift]:
+            kept[n] = i
+            n += 1
+    return n
