@@ -7,7 +7,9 @@ is memory. The heap is bounded by Spark's own setting; of the Python workers the
 with that on a log ten times smaller.
 """
 
+import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from pathlib import Path
 from benchmarks.counting import SMALLER, counted, synthesized
 from benchmarks.process import PBM, SCRATCH, verdict
 
+EVENTS = SCRATCH / "events"
 HEAP = "1g"
 POLL = 0.2  # seconds between two looks at the workers' memory
 JVM_MIB = 1024 + 768  # the heap, and what Java itself takes: code, threads, buffers
@@ -25,8 +28,18 @@ WORKER_MIB = 512  # of a Python worker, of which there is one for each core
 
 
 def on_spark(log: Path) -> tuple[float, float, float]:
-    """Seconds, and the most MiB that Java and that the Python workers held together."""
-    options = ("--engine", "spark", "--spark-conf", f"spark.driver.memory={HEAP}", "--workspace", str(SCRATCH))
+    """Seconds, and the most MiB that Java and that the Python workers held together. Spark's events go to EVENTS."""
+    shutil.rmtree(EVENTS, ignore_errors=True)
+    EVENTS.mkdir(parents=True)
+    settings = {
+        "driver.memory": HEAP,
+        "eventLog.enabled": "true",
+        "eventLog.dir": EVENTS.resolve().as_uri(),
+        "eventLog.rolling.enabled": "false",
+        "eventLog.compress": "false",
+    }
+    conf = [word for key, value in settings.items() for word in ("--spark-conf", f"spark.{key}={value}")]
+    options = ("--engine", "spark", *conf, "--workspace", str(SCRATCH))
     peaks = {"java": 0.0, "python": 0.0}
     over = threading.Event()
     start = time.perf_counter()
@@ -48,6 +61,13 @@ def on_spark(log: Path) -> tuple[float, float, float]:
     if code:
         raise SystemExit(f"the count of {log} failed with {code}")
     return time.perf_counter() - start, peaks["java"], peaks["python"]
+
+
+def shuffled() -> float:
+    """MiB that the last count sent from executor to executor, by Spark's own events."""
+    events = [json.loads(line) for path in EVENTS.iterdir() for line in path.read_text().splitlines()]
+    ended = [event["Task Metrics"] for event in events if event["Event"] == "SparkListenerTaskEnd"]
+    return float(sum(task["Shuffle Write Metrics"]["Shuffle Bytes Written"] for task in ended)) / 2**20
 
 
 def descendants(pid: int) -> list[tuple[str, float]]:
@@ -87,6 +107,7 @@ def main() -> None:
     per_line = (statistics.median(seconds) - start) / lines * (os.cpu_count() or 1)
     print(f"spark over polars, {lines:,} lines: {statistics.median(ratios):.1f}")
     print(f"seconds before the first line: {start:.1f}; core time of a line, both passes: {per_line * 1e6:.2f} microseconds")
+    print(f"sent between executors: {shuffled():.1f} MiB of a log of {log.stat().st_size / 2**20:,.0f} MiB")
     holds = [
         verdict("peak MiB of Java", max(java), JVM_MIB),
         verdict("peak MiB of the Python workers", max(python), WORKER_MIB * (1 + (os.cpu_count() or 1))),
