@@ -164,8 +164,6 @@ def told() -> Iterator[None]:
     """Say what goes wrong on a cluster in a user's words."""
     try:
         yield
-    except (DataError, KeyboardInterrupt, NotImplementedError):
-        raise
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parent.parent
 SECTION = (ROOT / "README.md").read_text().split("## Add a policy")[1].split("\n## ")[0]
 PLAIN, COMPILED = re.findall(r"```python\n(.*?)```", SECTION, re.S)

@@ -128,11 +128,13 @@ def page_of(folder: Path, pbm: Pbm) -> Path:
     return folder / "report"
 
 
+@pytest.mark.long
 def test_the_same_workspace_gives_the_same_page(workspace: Path, again: tuple[Path, Any], pbm: Pbm) -> None:
     for path in page_of(workspace, pbm).iterdir():
         assert path.read_bytes() == (again[0] / path.name).read_bytes(), path.name
 
 
+@pytest.mark.long
 def test_the_verdicts_on_the_page_are_those_of_the_command(again: tuple[Path, Any]) -> None:
     folder, result = again
     shown = re.findall(r'<span class="verdict \w+">([^<]+)</span>', (folder / "index.html").read_text())
@@ -141,6 +143,7 @@ def test_the_verdicts_on_the_page_are_those_of_the_command(again: tuple[Path, An
     assert all(claim["estimate"] is not None for claim in result["claims"])
 
 
+@pytest.mark.long
 def test_figures_of_an_earlier_report_go_and_other_files_stay(again: tuple[Path, Any]) -> None:
     assert {name: (again[0] / name).exists() for name in STALE} == STALE
 
@@ -159,6 +162,7 @@ def test_a_report_of_nothing_says_what_to_run(tmp_path: Path, pbm: Pbm) -> None:
     assert str(tmp_path) not in html
 
 
+@pytest.mark.long
 def test_a_report_without_simulations_shows_the_models(workspace: Path, tmp_path: Path, pbm: Pbm) -> None:
     for path in workspace.glob("*.parquet"):
         shutil.copy(path, tmp_path)

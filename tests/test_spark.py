@@ -62,6 +62,7 @@ def some_lines(seed: int, n: int) -> list[bytes]:
     return lines
 
 
+@pytest.mark.long
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINE, min_size=1, max_size=60), wanted=FILTER)
 def test_counts_are_the_brute_force_counts(

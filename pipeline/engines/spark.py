@@ -45,8 +45,10 @@ KEY = ("query_id", "ad_id", "position")
 SUMS = ("lines", "clicked_lines", "impressions", "clicks")
 LARGEST = 2**63 - 1  # that Spark's integers hold
 SHORTEST_LINE = 24  # bytes: of twelve fields, or of packed ones
-SPARSE = 64  # at so much less than a query needs the mean counter is to stay, so that few cold queries share a hot one
-FEWEST_BITS, MOST_BITS = 12, 24  # 2^24 counters are 64 MiB in each worker, and stay sparse up to 10^10 displays
+SPARSE = 64  # so much less than a query needs is the mean counter to have: few cold queries then share a hot one
+# 2^24 counters are 64 MiB in each worker. For the paper's filter they stay as sparse up to 4 x 10^9 displays; beyond, more and
+# more queries are counted that do not pass, and the result is exact all the same.
+FEWEST_BITS, MOST_BITS = 12, 24
 
 
 class Log(NamedTuple):
