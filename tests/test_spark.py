@@ -131,6 +131,7 @@ def test_odd_names(spark: SparkSession, name: str, tmp_path: Path) -> None:
     assert_as_here(spark, folder / name, SMALL)
 
 
+@pytest.mark.long
 def test_packed_logs(spark: SparkSession, tmp_path: Path) -> None:
     content = b"\n".join(some_lines(4, 1000)) + b"\n"
     for name, packed in (("log.gz", gzip.compress(content)), ("log.txt.bz2", bz2.compress(content))):
@@ -199,6 +200,7 @@ def refused(spark: SparkSession, log: object, folder: Path, most_bad: int = 1000
     return str(error.value)
 
 
+@pytest.mark.long
 def test_what_is_no_log_is_refused_in_words(spark: SparkSession, tmp_path: Path) -> None:
     missing = tmp_path / "nothing*.txt"
     assert refused(spark, missing, tmp_path) == (
@@ -225,6 +227,7 @@ def test_what_is_no_log_is_refused_in_words(spark: SparkSession, tmp_path: Path)
     assert "No FileSystem for scheme" in refused(spark, "nowhere://bucket/log.txt", tmp_path)
 
 
+@pytest.mark.long
 def test_too_many_bad_lines_stop_the_count_and_are_quoted(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_bytes(b"\n".join([GOOD] * 50 + [b"rubbish", GOOD, b"", GOOD]) + b"\n")
@@ -236,6 +239,7 @@ def test_too_many_bad_lines_stop_the_count_and_are_quoted(spark: SparkSession, t
     )
 
 
+@pytest.mark.long
 def test_files_with_other_headers_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "shop.toml").write_text(SHOP)
     (tmp_path / "a.csv").write_text("clicked,rank,sku,term\n1,1,a,x\n")
@@ -246,6 +250,7 @@ def test_files_with_other_headers_are_refused(spark: SparkSession, tmp_path: Pat
     )
 
 
+@pytest.mark.long
 def test_a_worker_with_another_version_is_told_apart(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +261,7 @@ def test_a_worker_with_another_version_is_told_apart(
     )
 
 
+@pytest.mark.long
 def test_a_log_that_changes_under_way_is_refused(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pipeline.engines import spark as engine
 
@@ -272,6 +278,7 @@ def test_a_log_that_changes_under_way_is_refused(spark: SparkSession, tmp_path: 
     assert refused(spark, log, tmp_path) == f"{log} was written to while it was read; count it again when it is complete"
 
 
+@pytest.mark.long
 def test_a_filter_that_nothing_passes_is_no_error(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(GOOD)
     wanted = Filter(min_displays=1, min_ads=2**62, positions=3)
