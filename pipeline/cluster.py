@@ -1,5 +1,6 @@
 """A Spark session: where it runs, what goes wrong with it in a user's words, and how far its jobs are."""
 
+import logging
 import os
 import re
 import shutil
@@ -77,12 +78,16 @@ def session(cluster: Cluster) -> "Iterator[SparkSession]":
         builder = SparkSession.builder.master(cluster.master)
         for key, value in settings.items():
             builder = builder.config(key, value)
-        with told(), _own_stderr(quiet="spark.log.level" not in cluster.settings):
+        quiet = "spark.log.level" not in cluster.settings
+        with told(), _own_stderr(quiet=quiet):
             spark = builder.getOrCreate()
+        if quiet:
+            logging.disable(logging.ERROR)  # py4j logs a traceback where Ctrl-C meets it
         try:
             yield spark
         finally:
             spark.stop()
+            logging.disable(logging.NOTSET)
 
 
 @contextmanager
@@ -167,6 +172,8 @@ def told() -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
+        if "cancellation of all jobs" in str(error):  # what pyspark makes of Ctrl-C, and nothing else
+            raise KeyboardInterrupt from None
         raise explained(str(error)) from None
 
 
