@@ -21,6 +21,7 @@ from pipeline.log.opening import find
 from pipeline.log.scanning import Batch, scan
 from pipeline.log.sniffing import recognised
 from tests.conftest import kdd
+from tests.test_counting import SHOP
 
 KDD = formats.load("kdd2012")
 Row = tuple[int, ...]
@@ -89,22 +90,6 @@ def test_batches_and_blocks_give_what_the_file_gives(
     assert found == expected
     assert found_bad == bad
     assert n_bytes == path.stat().st_size + (not terminated)
-
-
-SHOP = """
-name = "shop"
-separator = ","
-quote = '"'
-header = true
-[roles]
-query = "term"
-item = "sku"
-position = "rank"
-clicks = "clicked"
-[columns]
-term = { type = "text" }
-sku = { type = "text" }
-"""
 
 
 def shop(header: bytes, tmp_path: Path) -> LogFormat:

@@ -26,8 +26,7 @@ from pipeline.stages.count import Summary, count_here, count_on_spark
 from tests import naive
 from tests.conftest import kdd
 from tests.test_bad_lines import CASES, GOOD
-from tests.test_blocks import SHOP
-from tests.test_counting import FILTER, LINE, expected, text
+from tests.test_counting import FILTER, LINE, SHOP, expected, text
 
 KDD = formats.load("kdd2012")
 SMALL = Filter(min_displays=3, min_ads=2)
@@ -164,10 +163,11 @@ def test_a_log_of_ones_own_with_text_ids_and_a_header(spark: SparkSession, tmp_p
     with (tmp_path / "log.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["clicked", "day", "rank", "sku", "term"])
-        for click, rank, sku, term in np.random.default_rng(1).integers([0, 1, 0, 0], [2, 4, 3, 3], (400, 4)).tolist():
+        for click, rank, sku, term in np.random.default_rng(1).integers([0, 0, 0, 0], [2, 3, 3, 3], (400, 4)).tolist():
             writer.writerow([click, "mon", rank, "abc"[sku], terms[term]])
         writer.writerow([2, "mon", 1, "a", "x"])
     assert_as_here(spark, tmp_path / "log.csv", SMALL, formats.load(str(tmp_path / "shop.toml")))
+    assert set(artefacts.read(COUNTS, tmp_path / "on spark")["query_id"]) == set(terms)
 
 
 def test_a_folder_or_glob_of_files_is_one_log(spark: SparkSession, tmp_path: Path) -> None:
